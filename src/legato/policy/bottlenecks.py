@@ -17,7 +17,7 @@ from legato.policy.moves import Plan
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
 from legato.policy.sizing import decide_targets
-from legato.policy.snapshot import OWN_MACHINE, OWNER_LABEL, JobDemand
+from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
 
 def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
@@ -82,11 +82,14 @@ def explain_left(job: JobDemand, free: FreeSlots) -> str:
     if len(left) > MAX_NODES_NAMED:
         told.append(f"{len(left) - MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
     labels = tuple(sorted(job.labels.items()))
-    nodes = f"nodes with {explain_needs((1, labels, ()))}" if labels else "its nodes"
-    if labels in ((OWN_MACHINE,), ((OWNER_LABEL, job.owner),)):
-        nodes = explain_needs((1, labels, ()))
+    nodes = f"nodes with {explain_needs((1, labels, (), None))}" if labels else "its nodes"
+    if labels == (OWN_MACHINE,):
+        nodes = explain_needs((1, labels, (), None))
     elif job.refusals and not labels:
         nodes = "other nodes"
+    if free.has_of_others(job):
+        owned = f"belong to no other user than {job.owner}"
+        nodes = f"{nodes} that {owned}" if labels or job.refusals else f"machines that {owned}"
     rest = ", ".join(told) if told else f"{nodes} have none left"
     if job.gpus_per_worker > 1:
         return f"{job.gpus_per_worker} GPUs per worker: {rest}"

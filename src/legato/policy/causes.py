@@ -14,7 +14,7 @@ from legato.policy.claims import Claim, Needs, SortedSnapshot, User
 from legato.policy.curves import find_gain, is_measured
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import fit_size, next_size
-from legato.policy.snapshot import OWN_MACHINE, OWNER_LABEL, JobDemand, Slot
+from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
 from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
@@ -629,19 +629,18 @@ def name_unusable(slot: Slot) -> str:
 def explain_needs(needs: Needs) -> str:
     """Write what some jobs need.
 
-    >>> explain_needs((2, (("site", "x"),), ()))
+    >>> explain_needs((2, (("site", "x"),), (), None))
     '2 GPUs per worker and labels site=x'
-    >>> explain_needs((1, ((OWNER_LABEL, "ann"),), ()))
+    >>> explain_needs((1, (), (), "ann"))
     'machines that belong to no other user than ann'
     """
-    each, labels, refused = needs
+    each, labels, refused, owner = needs
     told = [f"{each} GPUs per worker"] if each > 1 else []
     if OWN_MACHINE in labels:
         told.append("the server's own machine")
         labels = tuple(label for label in labels if label != OWN_MACHINE)
-    owners = [value for name, value in labels if name == OWNER_LABEL]
-    labels = tuple(label for label in labels if label[0] != OWNER_LABEL)
     told += [f"labels {','.join(f'{name}={value}' for name, value in labels)}"] if labels else []
     told += [f"nodes other than {', '.join(refused)}"] if refused else []
-    told += [f"machines that belong to no other user than {owner}" for owner in owners]
+    if owner is not None:
+        told.append(f"machines that belong to no {f'other user than {owner}' if owner else 'user'}")
     return " and ".join(told)

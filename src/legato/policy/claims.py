@@ -16,12 +16,13 @@ from legato.policy.ageing import find_behind
 from legato.policy.curves import find_ratio
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
-from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Node, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 Order = tuple[float | str, ...]
 
-Needs = tuple[int, tuple[tuple[str, str], ...], tuple[str, ...]]
-"""GPUs per worker, sorted labels, and sorted nodes that have refused the job."""
+Needs = tuple[int, tuple[tuple[str, str], ...], tuple[str, ...], str | None]
+"""GPUs per worker, sorted labels, sorted nodes that have refused the job, and whose own machines suit besides those of
+all users: "" is nobody's. None: no machine with these labels belongs to another user."""
 
 Worker = tuple[Slot, ...]
 """The slots of one worker."""
@@ -30,11 +31,11 @@ Worker = tuple[Slot, ...]
 _MAX_REFUSALS: Final = 3
 
 
-def needs_of(job: JobDemand) -> Needs:
-    """Return the needs of a job that not every slot of its kind of machine meets."""
+def needs_of(job: JobDemand, owner: str | None = None) -> Needs:
+    """Return the needs of a job that not every slot of its kind of machine meets. ``owner``: as in `Needs`."""
     # Few jobs have labels or refusals, and a pool may have thousands of jobs.
     labels = tuple(sorted(job.labels.items())) if job.labels else ()
-    return job.gpus_per_worker, labels, tuple(sorted(job.refusals)) if job.refusals else ()
+    return job.gpus_per_worker, labels, tuple(sorted(job.refusals)) if job.refusals else (), owner
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +101,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         job: as in the snapshot.
         order: sort key; the smaller one goes first.
         weight: of its share; its priority, or less for a long job that comes after another one.
+        owners: users to whom machines with its labels belong.
         behind: how many times its precedence is doubled.
         comes_after: the first of the long jobs with which it shares. None: it is not long, or is the first.
         due: its slots if slots were divisible.
@@ -138,6 +140,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     lo: int
     hi: int
     weight: float
+    owners: frozenset[str] = frozenset()
     behind: int = 0
     comes_after: Claim | None = None
     due: float = 0.0
@@ -184,12 +187,22 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     @property
     def needs(self) -> Needs:
         """Its needs that not every slot of its kind of machine meets."""
-        return needs_of(self.job)
+        return needs_of(self.job, self.may_use)
+
+    @property
+    def may_use(self) -> str | None:
+        """Whose machines it may use besides those of all users, as in `Needs`."""
+        if not self.owners:
+            return None
+        if self.job.owner not in self.owners:
+            return ""
+        return self.job.owner if len(self.owners) > 1 else None
 
     @property
     def is_picky(self) -> bool:
         """Whether it cannot use every slot of its kind of machine."""
-        return self.job.gpus_per_worker > 1 or bool(self.job.labels) or bool(self.job.refusals)
+        job = self.job
+        return job.gpus_per_worker > 1 or bool(job.labels) or bool(job.refusals) or self.may_use is not None
 
     @property
     def limit_in_full(self) -> str:
@@ -276,6 +289,20 @@ def sort_jobs(snapshot: Snapshot, rules: Rules) -> tuple[list[Claim], dict[str, 
         if job.queue not in queues:
             queues[job.queue] = Queue(name=job.queue)
     return claims, queues
+
+
+def note_owners(claims: Iterable[Claim], nodes: Iterable[Node]) -> None:
+    """Note in each claim the users to whom nodes with its labels belong. ``nodes``: those that count."""
+    owned = [node for node in nodes if OWNER_LABEL in node.labels]
+    known: dict[tuple[tuple[str, str], ...], frozenset[str]] = {}
+    for claim in claims:
+        labels = claim.job.labels
+        key = tuple(sorted(labels.items())) if labels and owned else ()
+        owners = known.get(key)
+        if owners is None:
+            found = (node.labels[OWNER_LABEL] for node in owned if labels.items() <= node.labels.items())
+            owners = known[key] = frozenset(found)
+        claim.owners = owners
 
 
 def deal_slots(

@@ -24,7 +24,8 @@ class FreeSlots:
     def __init__(self, slots: Iterable[Slot], nodes: Mapping[str, Node] | None = None) -> None:
         self._nodes = nodes or {}
         self._by_node: defaultdict[str, list[Slot]] = defaultdict(list)
-        self._by_labels: dict[tuple[tuple[str, str], ...], _Levels] = {}
+        self._owners = {node.labels[OWNER_LABEL] for node in self._nodes.values() if OWNER_LABEL in node.labels}
+        self._by_labels: dict[tuple[tuple[tuple[str, str], ...], str], _Levels] = {}
         self._number = 0
         for slot in slots:
             self._by_node[slot.node].append(slot)
@@ -102,15 +103,22 @@ class FreeSlots:
             if inside and node in levels and node not in job.refusals
         )
 
+    def has_of_others(self, job: JobDemand) -> bool:
+        """Whether slots are left that a job could use if their nodes did not belong to other users."""
+        return bool(self._owners) and any(
+            inside and belongs_to_other(self._nodes.get(node), job) for node, inside in self._by_node.items()
+        )
+
     def _levels_for(self, job: JobDemand) -> _Levels:
-        """Return the nodes that have a job's labels. Those that have refused it are in it too: each job has its own."""
+        """Return the nodes that a job may use. Those that have refused it are in it too: each job has its own."""
         labels = tuple(sorted(job.labels.items())) if job.labels else ()
-        levels = self._by_labels.get(labels)
+        key = labels, job.owner if job.owner in self._owners else ""
+        levels = self._by_labels.get(key)
         if levels is None:
             numbers = {
                 node: len(inside) for node, inside in self._by_node.items() if has_labels(self._nodes.get(node), job)
             }
-            levels = self._by_labels[labels] = _Levels(numbers)
+            levels = self._by_labels[key] = _Levels(numbers)
         return levels
 
     def _take_from(self, node: str, num_slots: int, each: int, taken: list[Slot]) -> None:
@@ -181,16 +189,18 @@ class _Levels:
 
 def has_labels(node: Node | None, job: JobDemand) -> bool:
     """Whether a node has all labels that a job asks for, and belongs to no other user than the job's owner."""
-    if not job.labels:
-        return True
-    there = {} if node is None else node.labels
-    if job.labels.items() <= there.items():
-        return True
-    return OWNER_LABEL not in there and all(
-        there.get(name) == value for name, value in job.labels.items() if name != OWNER_LABEL
-    )
+    if node is None or not node.labels:
+        return not job.labels
+    return job.labels.items() <= node.labels.items() and node.labels.get(OWNER_LABEL, job.owner) == job.owner
+
+
+def belongs_to_other(node: Node | None, job: JobDemand) -> bool:
+    """Whether a node has all labels that a job asks for, but belongs to another user than the job's owner."""
+    if node is None or node.labels.get(OWNER_LABEL, job.owner) == job.owner:
+        return False
+    return job.labels.items() <= node.labels.items()
 
 
 def can_run(name: str, node: Node | None, job: JobDemand) -> bool:
-    """Whether a node has all labels that a job asks for, and has not refused it."""
+    """Whether a job may use a node, as `has_labels` says, and the node has not refused it."""
     return name not in job.refusals and has_labels(node, job)

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, list_some, name_unusable
-from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, needs_of, sort_jobs
-from legato.policy.free_slots import can_run, has_labels
+from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, needs_of, note_owners, sort_jobs
+from legato.policy.free_slots import belongs_to_other, can_run, has_labels
 from legato.policy.recent_use import find_levels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
@@ -64,6 +64,8 @@ class _Kind:
         self.claims: list[Claim] = []
         self.wanted = self.weight = 0
         self._nodes = nodes
+        owned = (name for name in self.usable if name in nodes and OWNER_LABEL in nodes[name].labels)
+        self._owners = {nodes[name].labels[OWNER_LABEL] for name in owned}
         unusable = {slot.node: slot for slot in slots if not slot.usable}
         self._unusable = {node: unusable[node] for node in sorted(unusable)}
         self._room: dict[object, int] = {}
@@ -75,9 +77,9 @@ class _Kind:
 
     def find_room(self, job: JobDemand) -> int:
         """Return the most slots that a job could have if no other job had any."""
-        if job.gpus_per_worker == 1 and job.gpu_type is None and not job.labels and not job.refusals:
+        if job.gpus_per_worker == 1 and job.gpu_type is None and not (job.labels or job.refusals or self._owners):
             return self.capacity
-        key = (job.gpu_type, needs_of(job)[:2])
+        key = (job.gpu_type, needs_of(job)[:2], job.owner if job.owner in self._owners else "")
         room = self._room.get(key)
         if room is None:
             room = self._room[key] = self._find_room(job)
@@ -94,6 +96,15 @@ class _Kind:
     def _find_room_on(self, node: str, job: JobDemand) -> int:
         each = job.gpus_per_worker
         return self.usable[node] // each * each if has_labels(self._nodes.get(node), job) else 0
+
+    def has_of_others(self, job: JobDemand) -> bool:
+        """Whether a job would have more room if no node belonged to another user."""
+        if not self._owners or (job.gpu_type is not None and not is_type(job.gpu_type, self.gpu_type or "")):
+            return False
+        return any(
+            number >= job.gpus_per_worker and node not in job.refusals and belongs_to_other(self._nodes.get(node), job)
+            for node, number in self.usable.items()
+        )
 
     def explain_unusable(self, job: JobDemand) -> str:
         """Name the nodes that could run a job if they were usable, as the end of a sentence."""
@@ -131,9 +142,11 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
         next(iter(kinds.values())).claims = claims
     else:
         held = _count_held(kinds)
+        note_owners(claims, snapshot.nodes)
         _assign(claims, kinds, held, rules.policy)
     pools = []
     for kind in kinds.values():
+        note_owners(kind.claims, (nodes[name] for name in kind.usable if name in nodes))
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
         pool.by_user, pool.levels = by_user, levels
@@ -264,11 +277,14 @@ def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
     room = kind.find_room(job)
     out = kind.explain_unusable(job)
     told = [] if job.gpu_type is None else [f"GPU type {job.gpu_type}"]
-    told += [text] if (text := explain_needs((*claim.needs[:2], ()))) else []
+    told += [text] if (text := explain_needs((*claim.needs[:2], (), None))) else []
     has = count(room) if room else "no slots"
-    if claim.needs[:2] == (1, ((OWNER_LABEL, job.owner),)) and len(told) == 1:
-        return f"machines that belong to no other user than {job.owner} have {has}{out}"
-    if told == [explain_needs((1, (OWN_MACHINE,), ()))]:
+    if kind.has_of_others(job):
+        owned = f"machines that belong to no other user than {job.owner}"
+        if not told:
+            return f"{owned} have {has}{out}"
+        has += f" on {owned}"
+    if told == [explain_needs((1, (OWN_MACHINE,), (), None))]:
         return f"it can use {told[0]} only, which has {has}{' for it' if job.refusals else ''}{out}"
     if not told:
         return f"the other nodes have {has}{out}"

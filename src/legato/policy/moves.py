@@ -125,7 +125,13 @@ class Plan:
 def sort_by_difficulty(claims: Iterable[Claim]) -> list[Claim]:
     """Sort claims for placement: first those that fit on the fewest nodes, then in order of precedence."""
     return sorted(
-        claims, key=lambda claim: (-claim.job.gpus_per_worker, -len(claim.job.labels), -len(claim.job.refusals))
+        claims,
+        key=lambda claim: (
+            -claim.job.gpus_per_worker,
+            -len(claim.job.labels),
+            ("", claim.job.owner, None).index(claim.may_use),
+            -len(claim.job.refusals),
+        ),
     )
 
 
@@ -165,7 +171,7 @@ class _Search:
             self._held.update((slot.id, claim.job.id) for slot in claim.slots)
             for worker in workers.setdefault(claim.job.id, claim.list_workers()):
                 self._enter(claim, worker)
-        self._usable: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        self._usable: dict[tuple[tuple[tuple[str, str], ...], str | None], list[str]] = {}
         self._level: dict[Needs, int] = {}
         self._tried_nodes: dict[tuple[int, int, str], int] = {}
         self._tried_needs: dict[tuple[int, Needs], int] = {}
@@ -234,12 +240,12 @@ class _Search:
 
     def _find_usable(self, claim: Claim) -> list[str]:
         """Return the nodes with workers on which a claim can run, by name."""
-        labels = claim.needs[1]
-        usable = self._usable.get(labels)
+        _, labels, _, owner = claim.needs
+        usable = self._usable.get((labels, owner))
         if usable is None:
             nodes = self._pool.nodes
             usable = [node for node in sorted(self._on_node) if has_labels(nodes.get(node), claim.job)]
-            self._usable[labels] = usable
+            self._usable[labels, owner] = usable
         # Many jobs may have refusals of their own, so they have no list of their own.
         refusals = claim.job.refusals
         return [node for node in usable if node not in refusals] if refusals else usable

@@ -27,8 +27,8 @@ def share_scarce(pool: SortedSnapshot, rules: Rules) -> None:
     for claim in pool.claims:
         for node in claim.job.refusals:
             refused_by.setdefault(node, []).append(claim)
-    for needs, room in sorted(pool.rooms.items(), key=lambda item: (item[1], item[0])):
-        each, labels, refused = needs[0], set(needs[1]), set(needs[2])
+    for needs, room in sorted(pool.rooms.items(), key=lambda item: (item[1], item[0][:3], item[0][3] or "")):
+        each, labels, refused, owner = needs[0], set(needs[1]), set(needs[2]), needs[3]
         group = [
             claim
             # A pool may have thousands of jobs, and hundreds with different refusals.
@@ -36,6 +36,7 @@ def share_scarce(pool: SortedSnapshot, rules: Rules) -> None:
             if claim.job.gpus_per_worker >= each
             and labels <= claim.job.labels.items()
             and refused <= claim.job.refusals.keys()
+            and (owner is None or claim.job.owner == owner or claim.job.owner not in claim.owners)
             and claim.hi >= claim.lo
         ]
         if sum(claim.hi for claim in group) > room:

@@ -127,7 +127,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Args:
         id: unique.
         name: as its owner called it.
-        owner: who submitted it.
+        owner: who submitted it. It can use nodes whose `OWNER_LABEL` is this user, and those without that label.
         queue: the name of its queue.
         priority: 1 to 10000, higher is more; within a fair share the weight is priority / 5000.
         submitted_at: time of submission; among equal jobs, the earlier one goes first.
@@ -135,8 +135,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         max_workers: the most that it can have.
         gpus_per_worker: slots of each worker, all on one node; more than one only on GPUs.
         gpu_type: a GPU model that its slots must have, as `legato.policy.kinds.is_type` compares them. None: any slot.
-        labels: its nodes must have all of them; of `OWNER_LABEL` only, they may have none instead. In a pool with
-            machines of single users, each job has that label.
+        labels: its nodes must have all of them.
         bound_because: why it can use the server's own machine only (the label `OWN_MACHINE`), as a part of a sentence.
         refusals: nodes that cannot run it, and why, as a part of a sentence; it gets no slot of theirs.
         machine_kind: the kind of machine on which its training began, as in `Decision`. None: it has not begun.

@@ -47,11 +47,11 @@ def test_each_user_is_counted_alone_and_the_oldest_job_is_first() -> None:
 
 def test_pilots_of_a_user_are_no_other_machines_for_the_jobs_of_another() -> None:
     nodes = {"slurm-anna-1": {"labels": {**LABELS, OWNER_LABEL: "anna"}}, "head": {}}
-    labels = {OWNER_LABEL: "ben"}
     there = slots("slurm-anna-1", 2) + slots("head", 1)
-    assert count(pool(job(4, owner="ben", labels=labels), slots=there, **nodes)) == {"ben": 2}
+    assert count(pool(job(4, owner="ben"), slots=there, **nodes)) == {"ben": 2}
     # The machine of all is used first, and only once.
-    both = [job(4, id="b", owner="ben", labels=labels), job(2, id="a", owner="anna", labels={OWNER_LABEL: "anna"})]
+    both = [job(4, id="b", owner="ben"), job(2, id="a", owner="anna", labels={OWNER_LABEL: "anna"})]
+    assert count(pool(both[0], job(2, id="a", owner="anna", labels={OWNER_LABEL: "ben"}))) == {"ben": 2}
     assert count(pool(*both, slots=slots("head", 1), **nodes)) == {"ben": 2, "anna": 1}
 
 

@@ -68,7 +68,6 @@ def make_snapshot(
     has_agents = expects_agents or any(node.engine != LOCAL for node in pool.facts.nodes)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     kept = dict.fromkeys((node.name for node in pool.facts.nodes if policy.TEST_LABEL in (node.labels or {})), _KEPT)
-    has_owners = any(policy.OWNER_LABEL in (node.labels or {}) for node in pool.facts.nodes)
     jobs = []
     for job in in_play.values():
         if job.id in left_out.jobs:
@@ -81,10 +80,6 @@ def make_snapshot(
                 described = msgspec.structs.replace(described, used_slot_s=used)
             if kept and policy.TEST_LABEL not in described.labels:
                 described = msgspec.structs.replace(described, refusals=described.refusals | kept)
-            # Also if the submission names a user: the owner of a job is who submitted it.
-            if has_owners or policy.OWNER_LABEL in described.labels:
-                labels = {**described.labels, policy.OWNER_LABEL: job.owner}
-                described = msgspec.structs.replace(described, labels=labels)
             bound = _find_bond(described, reports.get(job.id), works.get(job.id)) if has_agents else None
             if bound is not None:
                 labels = dict([*described.labels.items(), policy.OWN_MACHINE])

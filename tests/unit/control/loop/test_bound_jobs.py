@@ -17,7 +17,7 @@ from legato.control.stages import Stage
 from legato.control.work import Work
 from legato.core.frameworks import Launcher
 from legato.policy.policies import decide
-from legato.policy.snapshot import OWNER_LABEL, TEST_LABEL, Decision
+from legato.policy.snapshot import OWNER_LABEL, TEST_LABEL, Decision, DecisionKind
 
 LAUNCHER = Launcher(module="legato.compat.wmla.site.launch", script="train.py", most_workers=4, environment={})
 
@@ -101,17 +101,53 @@ def own(pool: RoundFacts, **owners: str) -> RoundFacts:
     return RoundFacts(msgspec.structs.replace(pool.facts, nodes=nodes))
 
 
-@pytest.mark.parametrize("asked", [{}, {OWNER_LABEL: "ben"}])
+@pytest.mark.parametrize("asked", [{}, {OWNER_LABEL: "ann"}, {OWNER_LABEL: "ben"}])
 def test_the_machine_of_a_user_is_used_by_jobs_of_this_user_alone(asked: dict[str, str]) -> None:
     job = make_job(Stage.QUEUED, 0, max_workers=4, gpus_per_worker=1)
     assert job.owner == "ann"
     work = Work(program=("train.py",), directory="/d", node_labels=asked)
-    engines = {"a": AGENT, "b": AGENT}
-    decision = decide_on(own(make_pool(job, engines=engines), a="ann", b="ben"), work, None)
-    assert set(decision.slots) == {"a/0", "a/1"}
-    assert "machines that belong to no other user than ann have 2 slots" in decision.reason
-    # A machine without an owner is for all.
-    assert len(decide_on(own(make_pool(job, engines=engines), b="ann"), work, None).slots) == 4
-    refused = decide_on(own(make_pool(job, engines=engines), a="ben", b="ben"), work, None)
+    pool = make_pool(job, engines={"a": AGENT, "b": AGENT})
+    decision = decide_on(own(pool, a="ann", b="ben"), work, None)
+    # A label in a submission gives no right to machines of another user.
+    assert set(decision.slots) == ({"a/0", "a/1"} if asked.get(OWNER_LABEL) != "ben" else set())
+    refused = decide_on(own(pool, a="ben", b="ben"), work, None)
     assert refused.slots == ()
-    assert "machines that belong to no other user than ann have no slots" in refused.reason
+    # A machine without an owner is for all, except for jobs that ask for others.
+    assert len(decide_on(own(pool, b="ann"), work, None).slots) == {None: 4, "ann": 2, "ben": 0}[asked.get(OWNER_LABEL)]
+
+
+def test_a_reason_names_owners_of_machines_only_if_they_matter() -> None:
+    job = make_job(Stage.QUEUED, 0, max_workers=4, gpus_per_worker=1)
+    engines = {"a": AGENT, "b": AGENT, "c": LOCAL}
+    pool = own(make_pool(job, engines=engines), b="ben")
+    bound = Work(program=("train.py",), directory="/d", launcher=LAUNCHER)
+    reason = decide_on(pool, bound, None).reason
+    assert "it can use the server's own machine only, which has 2 slots; workers of WMLA" in reason
+    assert "belong" not in reason
+    pool = own(make_pool(job, engines={"a": AGENT, "b": AGENT}), b="ben")
+    reason = decide_on(pool, Work(program=("train.py",), directory="/d"), None).reason
+    assert "machines that belong to no other user than ann have 2 slots" in reason
+    sited = {"site": "x"}
+    nodes = tuple(msgspec.structs.replace(node, labels={**(node.labels or {}), **sited}) for node in pool.facts.nodes)
+    pool = RoundFacts(msgspec.structs.replace(pool.facts, nodes=nodes))
+    reason = decide_on(pool, Work(program=("train.py",), directory="/d", node_labels=sited), None).reason
+    assert (
+        "it asks for labels site=x, for which its kind of machine has 2 slots on machines that belong to no other user "
+        "than ann"
+    ) in reason
+
+
+def test_a_job_on_a_machine_of_all_stays_there_when_machines_of_users_come_and_go() -> None:
+    job = make_job(Stage.RUNNING, 1, max_workers=4, gpus_per_worker=1)
+    work, report = Work(program=("train.py",), directory="/d"), make_report("a/0", "a/1", num_workers=2)
+    engines = {"a": AGENT, "b": AGENT}
+    held = "a/0", "a/1"
+    before = decide_on(make_pool(job, *held, engines={"a": AGENT}), work, report)
+    there = decide_on(own(make_pool(job, *held, engines=engines), b="ben"), work, report)
+    assert set(before.slots) == set(there.slots) == set(held)
+    assert before.kind is there.kind is DecisionKind.KEEP
+    assert set(decide_on(own(make_pool(job, *held, engines=engines), b="ann"), work, report).slots) == {
+        *held,
+        "b/0",
+        "b/1",
+    }
