@@ -1336,8 +1336,8 @@ export interface paths {
          * List Clusters
          * @description List the clusters that give machines to the pool, with those that run, and those that wait and why.
          *
-         *     Only admins see what the last test has shown: it may have a line that the machine has written. Others see of
-         *     ``owners`` only themselves.
+         *     Only admins see what the last test has shown: it may have a line that the machine has written. Others see no
+         *     machines of other users, only how many there are, and of ``owners`` only themselves.
          */
         get: operations["list_clusters"];
         put?: never;
@@ -3278,6 +3278,7 @@ export interface components {
          *             idle: what its idle machines cost. None: not known.
          *             test: the last test of it. None: there was none.
          *             owners: the users who have machines of their own. Empty: machines are for the jobs of all users, or no user has.
+         *             num_of_others: machines of other users, which ``pilots`` leaves out. 0 for admins, who see all.
          */
         Cluster: {
             kind: string;
@@ -3303,6 +3304,8 @@ export interface components {
             test: components["schemas"]["ClusterTest"] | null;
             /** @default [] */
             owners: components["schemas"]["PilotOwner"][];
+            /** @default 0 */
+            num_of_others: number;
         };
         /**
          * Pilot

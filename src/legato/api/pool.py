@@ -215,6 +215,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         idle: what its idle machines cost. None: not known.
         test: the last test of it. None: there was none.
         owners: the users who have machines of their own. Empty: machines are for the jobs of all users, or no user has.
+        num_of_others: machines of other users, which ``pilots`` leaves out. 0 for admins, who see all.
     """
 
     kind: str
@@ -232,12 +233,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     idle: IdleMachines | None = None
     test: ClusterTest | None = None
     owners: tuple[PilotOwner, ...] = ()
+    num_of_others: int = 0
 
     def only_of(self, user: str) -> Cluster:
         """Return the part that concerns the jobs of one user."""
         pilots = tuple(pilot for pilot in self.pilots if pilot.owner in (None, user))
         owners = tuple(owner for owner in self.owners if owner.name == user)
-        return msgspec.structs.replace(self, pilots=pilots, owners=owners)
+        num_of_others = self.num_of_others + len(self.pilots) - len(pilots)
+        return msgspec.structs.replace(self, pilots=pilots, owners=owners, num_of_others=num_of_others)
 
     def describe(self) -> tuple[str, ...]:
         """Return what it gives, what waits and why, as sentences.
@@ -257,6 +260,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             verb = "wait" if waiting.total() > 1 else "waits"
             told = f"{_count_machines(waiting.total())} {verb} in the queue of {self.name}"
             said.append(f"{told}: {', '.join(sorted(reasons))}.")
+        if self.num_of_others:
+            verb = "belong" if self.num_of_others > 1 else "belongs"
+            said.append(f"{_count_machines(self.num_of_others)} of {self.name} {verb} to other users.")
         if self.trouble is not None:
             said.append(f"{self.trouble.rstrip('.')}.")
         counted = Counter(pilot.owner for pilot in self.pilots if pilot.owner is not None)

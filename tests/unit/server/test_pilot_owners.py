@@ -92,7 +92,8 @@ def test_each_user_gets_pilots_as_the_own_system_user_and_their_machines_name_th
     world.let_join("fake-ann-1")
     world.round()
     assert world.nodes()["fake-ann-1"]["labels"] == {CLUSTER_LABEL: "fake", OWNER_LABEL: "ann"}
-    assert {one["node"]: one["owner"] for one in world.cluster()["pilots"]} == {
+    (seen,) = world.platform.get("clusters", who="admin")["items"]
+    assert {one["node"]: one["owner"] for one in seen["pilots"]} == {
         "fake-ann-1": "ann",
         "fake-ann-2": "ann",
         "fake-ben-1": "ben",
@@ -143,7 +144,10 @@ def test_users_are_named_to_people_and_not_in_metrics(world: OwnersWorld, platfo
         "By user: admin 1, ann 2.",
         "User ben: Fake refuses new machines: Invalid account.",
     )
-    assert found.only_of("ann").describe() == ("2 machines wait in the queue of Fake: Resources.",)
+    assert found.only_of("ann").describe() == (
+        "2 machines wait in the queue of Fake: Resources.",
+        "1 machine of Fake belongs to other users.",
+    )
     told = platform.ask("GET", "/metrics", who=None).text
     assert 'legato_cluster_machines{cluster="fake",state="waiting"} 3.0' in told
     assert 'legato_cluster_users{cluster="fake",state="paused"} 1.0' in told
@@ -481,3 +485,32 @@ def test_the_system_user_is_that_of_jobs_and_a_disabled_user_has_none(platform: 
     platform.store.accounts.change("ann", ADMIN, platform.now, is_disabled=True)
     with pytest.raises(UsageError, match="an admin has disabled this user"):
         find_pilot_user(settings, platform.store, "ann")
+
+
+def test_a_plan_promises_no_slots_of_machines_of_other_users(world: OwnersWorld, platform: Platform) -> None:
+    world.jobs = {"ann": 2}
+    world.round()
+    world.let_join("fake-ann-1")
+    world.round()
+    wanted = {**JOB, "min_workers": 1, "max_workers": 4}
+    plans = {who: platform.ask("POST", "plan", wanted, who=who).json() for who in ("ann", "ben")}
+    assert (plans["ann"]["starts"], plans["ann"]["slots_now"]) == ("now", 2)
+    assert (plans["ben"]["starts"], plans["ben"]["slots_now"], plans["ben"]["slots"]) == ("later", 0, 0)
+    assert "machines that belong to no other user than ben have no slots" in plans["ben"]["reason"]
+
+
+def test_users_see_their_own_machines_of_a_cluster_and_how_many_others_have(
+    world: OwnersWorld, platform: Platform
+) -> None:
+    world.jobs = {"ann": 4, "ben": 2}
+    world.round()
+    seen = {}
+    for who in ("admin", "ann", "ben"):
+        (found,) = platform.get("clusters", who=who)["items"]
+        seen[who] = {one["owner"] for one in found["pilots"]}, len(found["pilots"]), found["num_of_others"]
+    assert seen == {"admin": ({"ann", "ben"}, 3, 0), "ann": ({"ann"}, 2, 1), "ben": ({"ben"}, 1, 2)}
+    (found,) = platform.store.pilots.read_states(platform.now)
+    assert found.only_of("ben").describe() == (
+        "1 machine waits in the queue of Fake: Resources.",
+        "2 machines of Fake belong to other users.",
+    )

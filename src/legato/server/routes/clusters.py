@@ -29,8 +29,8 @@ router = APIRouter(prefix=API, tags=["pool"])
 def list_clusters(here: Here, asker: CurrentUser) -> Response:
     """List the clusters that give machines to the pool, with those that run, and those that wait and why.
 
-    Only admins see what the last test has shown: it may have a line that the machine has written. Others see of
-    ``owners`` only themselves.
+    Only admins see what the last test has shown: it may have a line that the machine has written. Others see no
+    machines of other users, only how many there are, and of ``owners`` only themselves.
     """
     found = here.store.pilots.read_states(here.now())
     return Answer(Listed(found if asker.role is Role.ADMIN else tuple(_hide(cluster, asker) for cluster in found)))
@@ -56,7 +56,7 @@ async def test_cluster(cluster: str, here: Here, asker: CurrentUser) -> Response
 
 
 def _hide(cluster: Cluster, asker: Asker) -> Cluster:
-    cluster = msgspec.structs.replace(cluster, owners=cluster.only_of(asker.name).owners)
+    cluster = cluster.only_of(asker.name)
     if cluster.test is None:
         return cluster
     return msgspec.structs.replace(cluster, test=msgspec.structs.replace(cluster.test, told=""))
