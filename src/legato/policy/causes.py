@@ -144,8 +144,8 @@ class Causes:
         job = claim.job
         each = job.gpus_per_worker
         num_workers = claim.target // each
-        if claim.is_trial:
-            return Cause(explain_trial(claim))
+        if claim.tries_with is not None:
+            return Cause(explain_trial(claim), ids([claim.tries_with]))
         if num_workers in (job.max_workers, job.num_micro_batches):
             return Cause(_explain_most(job, num_workers))
         if claim.limit and claim.target == claim.hi:
@@ -517,7 +517,7 @@ def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
 
 def _find_last_winners(claims: Sequence[Claim]) -> list[Claim]:
     """Return the two claims that gain least from their last step above their minimum, as far as there are two."""
-    winners = [claim for claim in claims if claim.target > claim.lo and not claim.is_trial]
+    winners = [claim for claim in claims if claim.target > claim.lo and claim.trial is None]
     return heapq.nsmallest(2, winners, key=lambda claim: (weigh_step(claim, _size_before(claim)), claim.order))
 
 
@@ -566,9 +566,12 @@ def _explain_most(job: JobDemand, num_workers: int) -> str:
 
 
 def explain_trial(claim: Claim) -> str:
-    """Explain that a job has another number of workers than its share, to measure its speed."""
-    number = claim.target // claim.job.gpus_per_worker
-    return f"it tries {number} worker{'' if number == 1 else 's'} to measure its speed"
+    """Explain that two jobs have other numbers of workers than their shares, to measure their speeds."""
+    other = claim.tries_with
+    assert other is not None
+    number, theirs = (one.target // one.job.gpus_per_worker for one in (claim, other))
+    workers = f"{number} worker{'' if number == 1 else 's'}"
+    return f"it tries {workers}, and {other.job.title} {theirs}, to measure their speeds"
 
 
 def explain_few_micro_batches(job: JobDemand) -> str:

@@ -107,8 +107,8 @@ def weigh_step(claim: Claim, size: int) -> float:
 def _find_taken(claim: Claim) -> int:
     """Return the number of slots up to which steps were taken. Those of a trial do not count."""
     job = claim.job
-    if job.is_trial and job.speeds:
-        return max(speed.num_workers for speed in job.speeds) * job.gpus_per_worker
+    if job.trial is not None:
+        return job.trial.usual
     return max(claim.held, job.wanted or 0)
 
 

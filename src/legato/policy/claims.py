@@ -16,7 +16,7 @@ from legato.policy.ageing import find_behind
 from legato.policy.curves import find_ratio
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
-from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing, Trial
 
 Order = tuple[float | str, ...]
 
@@ -115,7 +115,9 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
             lost another slot.
         ratio: part of its step that more workers do not make faster (`legato.policy.curves`). None: that does
             not count.
-        is_trial: ``target`` is a number of workers that it tries for a while, so that its speed is measured.
+        trial: ``target`` is a number of workers that it tries for a while, so that its speed is measured.
+        tries_with: the other job of the trial.
+        num_trials: that it has begun.
         limit: why it cannot have more than ``hi`` slots, if that depends on the places of slots; "": it does not.
         limit_because: ids of jobs that are the cause of the limit.
         unplaced: it does not get some free slots yet, for the reason ``limit``.
@@ -150,7 +152,9 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     lost_on: dict[str, str] = msgspec.field(default_factory=dict)
     strayed: int = 0
     ratio: float | None = None
-    is_trial: bool = False
+    trial: Trial | None = None
+    tries_with: Claim | None = None
+    num_trials: int = 0
     limit: str = ""
     limit_because: tuple[str, ...] = ()
     unplaced: bool = False
@@ -386,6 +390,7 @@ def _make_claim(job: JobDemand, rules: Rules) -> Claim:
         weight=float(job.priority),
         behind=behind,
         ratio=ratio,
+        num_trials=job.num_trials,
     )
 
 

@@ -4,9 +4,9 @@ The cycle, each step in a module of its own:
 
 1. `claims`, `kinds`: sort the snapshot, in an order that does not depend on how it came, and divide it by kind of
    machine.
-2. `scarce`, `admission`, `sizing`, `trials`: compute the target of every job from scratch.
+2. `scarce`, `admission`, `sizing`: compute the target of every job from scratch.
 3. `moves`: plan which slots the jobs would have in the end. If a target cannot be placed, `bottlenecks` lowers
-   limits, and step 2 is repeated.
+   limits, and step 2 is repeated. Then `trials` lets some jobs try other numbers of workers.
 4. `steadiness`: decide how much of the change is made now.
 5. `place`: choose the slots.
 6. `reasons`: explain the decisions.
@@ -33,6 +33,7 @@ from legato.policy.scarce import share_scarce
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
 from legato.policy.steadiness import settle
+from legato.policy.trials import end_trials, note_begun, try_numbers
 
 _MAX_REPETITIONS: Final = 5
 
@@ -47,7 +48,7 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         snapshot: the pool at this moment.
         rules: the policy and its settings.
     """
-    pools = divide(snapshot, rules)
+    pools = divide(end_trials(snapshot, rules), rules)
     moments: list[float | None] = []
     made: list[tuple[Claim, Decision]] = []
     spare: dict[str, int] = {}
@@ -92,8 +93,9 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
             break
         decide_targets(pool, rules)
         plan = Plan(pool)
-    again_at = settle(pool, plan, rules)
-    return min((moment for moment in (again_at, *place(pool, plan, rules)) if moment is not None), default=None)
+    plan = try_numbers(pool, plan, rules)
+    moments = [settle(pool, plan, rules), *place(pool, plan, rules), note_begun(pool)]
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Decision:
@@ -114,8 +116,8 @@ def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Dec
         ceiling=explainer.find_ceiling(claim),
         workers=_list_workers(claim) if claim.job.gpus_per_worker > 1 else (),
         machine_kind=pool.kind if slots else None,
-        is_trial=claim.is_trial,
-        num_trials=claim.job.num_trials + (claim.is_trial and not claim.job.is_trial),
+        trial=claim.trial,
+        num_trials=claim.num_trials,
     )
 
 

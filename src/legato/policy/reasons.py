@@ -100,14 +100,17 @@ class Explainer:
     def _explain_loss(self, claim: Claim, kind: DecisionKind) -> Cause:
         causes, because = _list_lost(claim), ids(claim.gives_to)
         gainers = claim.gives_to
-        if claim.is_trial and claim.size < claim.held:
+        if claim.trial is not None and claim.size < claim.held:
             causes.append(explain_trial(claim))
-        if gainers:
+            others = [gainer for gainer in gainers if gainer is not claim.tries_with]
+            if others:
+                causes.append(self._explain_gainers(claim, others))
+        elif gainers:
             causes.append(self._explain_gainers(claim, gainers))
         elif not claim.target and claim.held < claim.lo:
             rest = "one is" if claim.held == 1 else f"{claim.held} are"
             causes.append(f"{rest} left, fewer than the {claim.lo} that it needs")
-        elif claim.size < claim.held and not claim.is_trial:
+        elif claim.size < claim.held:
             excess = self._explain_excess(claim)
             causes.append(excess.text)
             because = excess.because
@@ -149,8 +152,6 @@ class Explainer:
     def _relation(self, claim: Claim, gainer: Claim) -> str:
         """Explain why one job gets the slots of another."""
         queue = gainer.job.queue
-        if gainer.is_trial:
-            return "measures its speed with that many workers"
         if queue != claim.job.queue and (self._rules.policy.is_fair or self._causes.is_within_floor(queue)):
             return f"queue '{queue}' is entitled to them"
         if self._pool.by_user and gainer.job.owner != claim.job.owner:
@@ -158,6 +159,8 @@ class Explainer:
             return f"user {gainer.job.owner} is entitled to {count(total)}"
         if self._rules.policy == Policy.FIFO:
             return "comes before it" if gainer.order < claim.order else "can use them"
+        if gainer.trial is not None:
+            return "measures its speed with that many workers"
         if gainer.behind > claim.behind:
             return "has been below its share for longer"
         return self._compare_priorities(claim, gainer)
@@ -276,6 +279,8 @@ class Explainer:
         return Cause(f"{told}, until {others} can use them, which {go} first", ids(self._gaining))
 
     def _explain_surplus(self, claim: Claim, told: str) -> Cause:
+        if claim.trial is not None:
+            return Cause(f"{told}, until {explain_trial(claim)}", ids([claim.tries_with] if claim.tries_with else []))
         over, ceiling = claim.held - claim.target, self._causes.find_ceiling(claim)
         these = "it" if over == 1 else "them"
         cause = Cause("more than its share")

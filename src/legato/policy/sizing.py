@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from legato.policy.admission import Budget, Reservations, admit, ranks, usable_floors
 from legato.policy.claim_sizes import grow, rank, size_together
 from legato.policy.claims import Claim, Order, Refusal, SortedSnapshot
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
-from legato.policy.trials import try_numbers
 from legato.policy.users import divide_by_user
 
 
@@ -28,7 +27,6 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     """
     claims = []
     for claim in pool.claims:
-        claim.is_trial = False
         if claim.hi < claim.lo:
             # No number of slots that it can use can be placed.
             claim.refusal, claim.share, claim.target = Refusal("place", claim.hi), 0.0, 0
@@ -54,17 +52,6 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     for claim in claims:
         if claim.refusal is not None:
             claim.share, claim.target = 0.0, 0
-    if rules.policy is Policy.THROUGHPUT:
-        _try_numbers(pool, claims)
-
-
-def _try_numbers(pool: SortedSnapshot, claims: Sequence[Claim]) -> None:
-    """Let some jobs try other numbers of workers; the jobs of a user share by speed, or all jobs of a queue."""
-    groups: dict[tuple[str, str], list[Claim]] = {}
-    for claim in claims:
-        if claim.refusal is None:
-            groups.setdefault((claim.job.queue, claim.job.owner if pool.by_user else ""), []).append(claim)
-    try_numbers(groups.values())
 
 
 def _size_alone(claim: Claim, budget: Budget) -> None:

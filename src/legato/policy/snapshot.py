@@ -121,6 +121,24 @@ class Standing(enum.StrEnum):
     PAUSED = "paused"  # by the policy, with its state saved; it resumes automatically
 
 
+class Trial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job tries another number of workers for a while, so that its speed is measured: see `legato.policy.trials`.
+
+    Args:
+        partner: id of the job that tries as many more, or fewer, at the same time.
+        usual: its target in slots, without the trial.
+        tried: its target in slots.
+        since: when the first of the two was resized for it; before that, when it was chosen.
+        has_begun: whether one of the two was resized.
+    """
+
+    partner: str
+    usual: int
+    tried: int
+    since: float
+    has_begun: bool = False
+
+
 class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job that has slots or wants some. Jobs that ended, or that a user paused, are not in a snapshot.
 
@@ -146,7 +164,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         speeds: measured speeds that count, as in `Rules.measured_speed_s`, in any order, also those of earlier runs.
         earlier: numbers of workers of which `speeds` has only what earlier runs of the same code have measured.
         slowdown: what they say, as `legato.policy.speeds.find_slowdown` returns it.
-        is_trial, num_trials: of the last decision.
+        trial, num_trials: of the last decision.
         standing: its state.
         lost_nodes: lost nodes on which a worker of it may still run. Until the leases of their agents are over, it is
             not resized.
@@ -181,7 +199,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     speeds: tuple[Speed, ...] = ()
     earlier: tuple[int, ...] = ()
     slowdown: Slowdown | None = None
-    is_trial: bool = False
+    trial: Trial | None = None
     num_trials: int = 0
     standing: Standing = Standing.WAITING
     lost_nodes: tuple[str, ...] = ()
@@ -255,8 +273,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ceiling: ceiling of its queue, if a higher one would give it more slots. None: it would not.
         workers: the slots of each worker, if a worker has several; else empty.
         machine_kind: kind of the machines with its slots. Pass it back. None: it has no slots.
-        is_trial: ``wanted`` differs from its share for a while, so that its speed is measured. Pass it back.
-        num_trials: how many times that has begun. Pass it back too.
+        trial: because of it, ``wanted`` differs from its share for a while. Pass it back.
+        num_trials: how many trials have begun. Pass it back too.
     """
 
     job: str
@@ -272,7 +290,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ceiling: int | None = None
     workers: tuple[tuple[str, ...], ...] = ()
     machine_kind: str | None = None
-    is_trial: bool = False
+    trial: Trial | None = None
     num_trials: int = 0
 
 

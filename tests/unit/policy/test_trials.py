@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
 from tests.unit.policy.test_throughput import BY_JOB, RULES, curve, sizes
-from tests.unit.policy.world import carry_out, make_job, make_snapshot, make_speed, settle
-from tests.unit.policy.worlds import any_snapshots, for_any
+from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, make_speed, settle
+from tests.unit.policy.worlds import any_snapshots, for_any, mixed_snapshots
 
 from legato.policy import trials
+from legato.policy.kinds import divide
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
+from legato.policy.scarce import share_scarce
 from legato.policy.sizes import largest_size, smallest_size
-from legato.policy.snapshot import Decisions, Snapshot
+from legato.policy.snapshot import Decisions, Node, Queue, Snapshot
 from legato.policy.speeds import find_slowdown
 
 REAL = Rules(policy=Policy.THROUGHPUT)
-MEASURED_S = 60.0
+FIFO = Rules(policy=Policy.FIFO, stability_s=0.0)
 
 
 def told(decisions: Decisions) -> dict[str, str]:
@@ -31,7 +34,8 @@ def measure(snapshot: Snapshot, ratios: Mapping[str, float], noise: random.Rando
     """Let each job measure its speed with the number of workers that it has."""
     jobs = []
     for job in snapshot.jobs:
-        held = sum(slot.holder == job.id and not slot.leaving for slot in snapshot.slots)
+        num_slots = sum(slot.holder == job.id and not slot.leaving for slot in snapshot.slots)
+        held = num_slots // job.gpus_per_worker
         if held:
             factor = noise.uniform(0.998, 1.002) if noise is not None else 1.0
             now = make_speed(held, factor / (1 / held + ratios[job.id]))
@@ -53,25 +57,135 @@ def test_two_jobs_that_share_equally_measure_a_second_number_each_and_then_share
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
         "steep": "4 of up to 8 slots: will grow to 5 when ann/flat has freed the slots",
-        "flat": "shrinks 4 → 3: it tries 3 workers to measure its speed; ann/steep grows to 5 and measures its speed "
-        "with that many workers",
+        "flat": "shrinks 4 → 3: it tries 3 workers, and ann/steep 5, to measure their speeds",
     }
     snapshot = carry_out(snapshot, decisions)
     snapshot = carry_out(snapshot, decide(snapshot, RULES))
     decisions = decide(snapshot, RULES)
-    assert told(decisions)["steep"] == "grows 4 → 5: it tries 5 workers to measure its speed"
-    snapshot, decisions = settle(snapshot, RULES)
+    assert told(decisions)["steep"] == "grows 4 → 5: it tries 5 workers, and ann/flat 3, to measure their speeds"
+    snapshot, decisions = settle_trial(snapshot)
     assert told(decisions) == {
-        "steep": "5 of up to 8 slots: it tries 5 workers to measure its speed",
-        "flat": "3 of up to 8 slots: it tries 3 workers to measure its speed",
+        "steep": "5 of up to 8 slots: it tries 5 workers, and ann/flat 3, to measure their speeds",
+        "flat": "3 of up to 8 slots: it tries 3 workers, and ann/steep 5, to measure their speeds",
     }
+    assert decisions.of("flat").because == ("steep",)
     snapshot = measure(snapshot, ratios)
     snapshot, decisions = settle(snapshot, RULES)
     assert sizes(decisions) == {"steep": 6, "flat": 2}
     assert {job.num_trials for job in snapshot.jobs} == {1}
     snapshot, decisions = settle(measure(snapshot, ratios), RULES)
     assert sizes(decisions) == {"steep": 6, "flat": 2}
-    assert not any(decision.is_trial for decision in decisions.decisions)
+    assert not any(decision.trial for decision in decisions.decisions)
+
+
+def test_before_the_resize_the_reason_names_the_trial_and_not_a_share() -> None:
+    snapshot = measure(settle(make_pair(), RULES)[0], {"a": 0.0, "b": 0.0})
+    decisions = decide(snapshot, REAL)
+    assert told(decisions) == {
+        "a": "4 of up to 8 slots: will grow to 5 if nothing changes for 3 s",
+        "b": "4 of up to 8 slots, until it tries 3 workers, and ann/a 5, to measure their speeds",
+    }
+    assert [decision.num_trials for decision in decisions.decisions] == [0, 0]
+
+
+def make_pair(num_slots: int = 8, **fields: object) -> Snapshot:
+    jobs = [make_job("ann/a", num_slots, **fields), make_job("ann/b", num_slots, at=1.0, **fields)]  # type: ignore[arg-type]
+    return make_snapshot(num_slots * jobs[0].gpus_per_worker, jobs)
+
+
+def settle_trial(snapshot: Snapshot, rounds: int = 6) -> tuple[Snapshot, Decisions]:
+    """Carry decisions out for a few seconds, because the decision changes later when the trial is over."""
+    for _ in range(rounds):
+        snapshot = carry_out(snapshot, decide(snapshot, RULES))
+    return snapshot, decide(snapshot, RULES)
+
+
+def start_trial(snapshot: Snapshot, **ratios: float) -> Snapshot:
+    """Return the pool in which a trial holds."""
+    return settle_trial(measure(settle(snapshot, RULES)[0], ratios))[0]
+
+
+def measure_only(snapshot: Snapshot, name: str, ratio: float = 0.0) -> Snapshot:
+    after = measure(snapshot, {job.id: ratio for job in snapshot.jobs})
+    jobs = tuple(new if new.id == name else old for old, new in zip(snapshot.jobs, after.jobs, strict=True))
+    return msgspec.structs.replace(snapshot, jobs=jobs)
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 2.0, 60.0])
+def test_a_pair_keeps_its_numbers_until_both_have_measured_whatever_the_first_one_finds(
+    first: str, ratio: float
+) -> None:
+    snapshot = start_trial(make_pair(), a=0.0, b=0.0)
+    snapshot, decisions = settle_trial(measure_only(snapshot, first, ratio))
+    assert sizes(decisions) == {"a": 5, "b": 3}
+    snapshot, decisions = settle(measure(snapshot, {"a": 0.0, "b": 0.0}), RULES)
+    assert not any(decision.trial for decision in decisions.decisions)
+    assert [job.num_trials for job in snapshot.jobs] == [1, 1]
+
+
+def test_a_job_that_never_measures_ends_its_trial_after_a_while_and_begins_no_other() -> None:
+    snapshot = measure_only(start_trial(make_pair(), a=0.0, b=0.0), "a")
+    began = min(job.trial.since for job in snapshot.jobs if job.trial)
+    assert decide(snapshot, RULES).decide_again_at == began + trials.MAX_TRIAL_S
+    snapshot = msgspec.structs.replace(snapshot, now=began + trials.MAX_TRIAL_S - 1)
+    assert sizes(decide(snapshot, RULES)) == {"a": 5, "b": 3}
+    snapshot, decisions = settle(msgspec.structs.replace(snapshot, now=began + trials.MAX_TRIAL_S), RULES)
+    assert sizes(decisions) == {"a": 4, "b": 4}
+    assert [job.num_trials for job in snapshot.jobs] == [1, trials.MAX_TRIALS]
+
+
+def test_a_trial_is_not_displaced_before_its_first_resize_and_counts_with_it() -> None:
+    names = "edcba"
+    jobs = [make_job(f"ann/{name}", 20, at=float(at)) for at, name in enumerate(sorted(names))]
+    snapshot, _ = settle(make_snapshot(20, jobs), RULES)
+    for name in names:
+        snapshot = measure_only(snapshot, name)
+        for _ in range(2):  # less than the 3 s after which jobs are resized
+            decisions = decide(snapshot, REAL)
+            snapshot = carry_out(snapshot, decisions, after_s=1.0)
+    trying = {decision.job: decision.num_trials for decision in decisions.decisions if decision.trial}
+    assert trying == {"d": 1, "e": 1}
+    assert sum(decision.num_trials for decision in decisions.decisions) == 2
+
+
+def test_a_job_of_another_user_that_gives_slots_is_told_of_no_trial() -> None:
+    """A trial needs two jobs that hold their targets, so slots of another user are never the cause."""
+    queues = [Queue(name="all", weight=1.0), Queue(name="other", weight=1.0)]
+    jobs = [make_job("ann/a", 16, speeds=curve(0.0, 4)), make_job("ann/b", 16, at=1.0, speeds=curve(0.0, 4))]
+    snapshot = make_snapshot(16, [*jobs, make_job("ben/x", 16, at=2.0, queue="other")], queues)
+    owners = ["a"] * 2 + ["b"] * 2 + ["x"] * 12
+    slots = tuple(msgspec.structs.replace(slot, holder=name) for slot, name in zip(snapshot.slots, owners, strict=True))
+    snapshot = msgspec.structs.replace(snapshot, slots=slots)
+    tried = False
+    for _ in range(8):
+        decisions = decide(snapshot, RULES)
+        assert "tries" not in decisions.of("x").reason and "measure" not in decisions.of("x").reason
+        tried |= decisions.of("a").trial is not None
+        snapshot = carry_out(snapshot, decisions)
+    assert tried
+
+
+@pytest.mark.parametrize("fields", [{"gpus_per_worker": 2}, {"labels": {"disk": "ssd"}}])
+def test_a_trial_is_the_same_with_several_gpus_per_worker_and_with_labels(fields: dict[str, object]) -> None:
+    snapshot = make_pair(8, **fields)
+    nodes = tuple(Node(name=name, labels={"disk": "ssd"}) for name in sorted({slot.node for slot in snapshot.slots}))
+    each = snapshot.jobs[0].gpus_per_worker
+    snapshot = start_trial(msgspec.structs.replace(snapshot, nodes=nodes), a=0.0, b=1.0)
+    decisions = decide(snapshot, RULES)
+    assert sizes(decisions) == {"a": 5 * each, "b": 3 * each}
+    assert [job.num_trials for job in snapshot.jobs] == [1, 1]
+    assert told(decisions)["a"].endswith("it tries 5 workers, and ann/b 3, to measure their speeds")
+    snapshot, decisions = settle(measure(snapshot, {"a": 0.0, "b": 1.0}), RULES)
+    assert decisions.of("a").wanted > 4 * each
+
+
+def test_parts_of_a_pool_are_divided_without_trials() -> None:
+    """Else the number that a job tries would become its limit."""
+    snapshot = measure(settle(make_pair(8, gpus_per_worker=2), RULES)[0], {"a": 0.0, "b": 0.0})
+    (pool,) = divide(snapshot, RULES)
+    share_scarce(pool, RULES)
+    assert [claim.hi for claim in pool.claims] == [8, 8]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +196,7 @@ def test_a_trial_lasts_until_both_have_measured(num_slots: int, priority: int, w
     """The job with more workers lends some if a quarter of its own would be more than half of the other's."""
     jobs = [make_job("ann/a", 32, priority=10_000), make_job("ann/b", 32, at=1.0, priority=priority)]
     snapshot, _ = settle(make_snapshot(num_slots, jobs), RULES)
-    snapshot, decisions = settle(measure(snapshot, {"a": 0.0, "b": 0.0}), RULES)
+    snapshot, decisions = settle_trial(measure(snapshot, {"a": 0.0, "b": 0.0}))
     assert tuple(sizes(decisions).values()) == want
     for _ in range(5):
         decisions = decide(snapshot, RULES)
@@ -95,25 +209,18 @@ def test_a_trial_goes_on_when_another_job_could_begin_one() -> None:
     ratios = {"j0": 0.0, "j1": 0.0, "j2": 0.0, "j3": 0.0}
     jobs = [make_job(f"ann/{name}", 16, at=float(at)) for at, name in enumerate(ratios)]
     snapshot, _ = settle(make_snapshot(16, jobs), RULES)
-    measured = measure(snapshot, ratios)
-    late = {"j0", "j2"}
-    jobs = [old if old.id in late else new for old, new in zip(snapshot.jobs, measured.jobs, strict=True)]
-    snapshot, decisions = settle(msgspec.structs.replace(snapshot, jobs=tuple(jobs)), RULES)
+    snapshot = measure_only(measure_only(snapshot, "j1"), "j3")
+    snapshot, decisions = settle_trial(snapshot)
     assert sizes(decisions) == {"j0": 4, "j1": 5, "j2": 4, "j3": 3}
-    jobs = [msgspec.structs.replace(job, speeds=curve(0.0, 4)) if job.id in late else job for job in snapshot.jobs]
-    assert sizes(decide(msgspec.structs.replace(snapshot, jobs=tuple(jobs)), RULES)) == sizes(decisions)
+    snapshot = measure_only(measure_only(snapshot, "j0"), "j2")
+    assert sizes(decide(snapshot, RULES)) == sizes(decisions)
 
 
-def test_a_job_tries_fewer_workers_if_the_others_have_measured_and_can_use_its_slots() -> None:
+def test_a_job_without_a_partner_tries_nothing() -> None:
     known = make_job("ann/known", 8, speeds=curve(0.25, 1, 2, 4))
-    snapshot, decisions = settle(make_snapshot(8, [known, make_job("ann/new", 8, at=1.0)]), RULES)
-    assert sizes(decisions) == {"known": 3, "new": 5}
-    ratios = {"known": 0.25, "new": 1.0}
-    snapshot, decisions = settle(measure(snapshot, ratios), RULES)
-    assert sizes(decisions) == {"known": 4, "new": 4}
-    assert told(decisions)["new"] == "4 of up to 8 slots: it tries 4 workers to measure its speed"
-    _, decisions = settle(measure(snapshot, ratios), RULES)
-    assert sizes(decisions)["new"] < 4
+    snapshot, before = settle(make_snapshot(8, [known, make_job("ann/new", 8, at=1.0)]), RULES)
+    assert sizes(before) == {"known": 3, "new": 5}
+    assert sizes(decide(measure(snapshot, {"known": 0.25, "new": 1.0}), RULES)) == sizes(before)
 
 
 @pytest.mark.parametrize("job", [make_job("ben/b", 8), make_job("ann/b", 4, elastic=False), make_job("ann/b", 1)])
@@ -128,12 +235,12 @@ def test_an_interrupted_trial_is_repeated_a_few_times_only() -> None:
     snapshot = measure(snapshot, {"a": 0.0, "b": 0.0})
     began = 0
     for _ in range(6):
-        snapshot, decisions = settle(snapshot, RULES)
+        snapshot, decisions = settle_trial(snapshot)
         began += sizes(decisions) == {"a": 5, "b": 3}
         visitor = make_job("ann/visitor", 8, at=9.0)
         both = msgspec.structs.replace(snapshot, jobs=(*snapshot.jobs, visitor))
         both, decisions = settle(both, RULES)
-        assert not decisions.of("a").is_trial
+        assert decisions.of("a").trial is None
         slots = tuple(
             msgspec.structs.replace(slot, holder=None) if slot.holder == "visitor" else slot for slot in both.slots
         )
@@ -142,15 +249,15 @@ def test_an_interrupted_trial_is_repeated_a_few_times_only() -> None:
     assert began == trials.MAX_TRIALS
 
 
-@for_any(any_snapshots(), st.sampled_from([RULES, BY_JOB, REAL]), st.data())
+@for_any(any_snapshots() | mixed_snapshots(), st.sampled_from([RULES, BY_JOB, REAL, EAGER, FIFO]), st.data())
 def test_a_trial_is_small_and_moves_only_slots_of_jobs_that_share_by_speed(
     snapshot: Snapshot, rules: Rules, data: st.DataObject
 ) -> None:
+    for _ in range(3):
+        snapshot = carry_out(snapshot, decide(snapshot, rules))
     jobs = tuple(
         msgspec.structs.replace(job, num_trials=data.draw(st.integers(0, trials.MAX_TRIALS)))
-        if job.speeds or data.draw(st.booleans())
-        else _with_own_speed(snapshot, job.id)
-        for job in snapshot.jobs
+        for job in measure(snapshot, {job.id: 0.0 for job in snapshot.jobs}).jobs
     )
     snapshot = msgspec.structs.replace(snapshot, jobs=jobs)
     found = decide(snapshot, rules)
@@ -162,50 +269,80 @@ def test_a_trial_is_small_and_moves_only_slots_of_jobs_that_share_by_speed(
     for job in snapshot.jobs:
         groups.setdefault((job.queue, job.owner if by_user else ""), []).append(job.id)
         decision, usual = found.of(job.id), before.of(job.id)
-        assert decision.num_trials <= max(job.num_trials + decision.is_trial, job.num_trials)
-        if not decision.is_trial:
+        assert decision.num_trials <= max(job.num_trials, trials.MAX_TRIALS)
+        if decision.trial is None:
+            assert decision.wanted == usual.wanted
+            assert decision.num_trials == job.num_trials
             continue
-        assert job.num_trials < trials.MAX_TRIALS
-        assert job.elastic
+        assert rules.policy is Policy.THROUGHPUT
+        assert job.elastic and job.num_trials < trials.MAX_TRIALS
         assert smallest_size(job) <= decision.wanted <= largest_size(job)
-        assert usual.wanted in {speed.num_workers for speed in job.speeds}
-        assert decision.wanted not in {speed.num_workers for speed in job.speeds}
-        assert decision.wanted * 2 >= usual.wanted
+        assert decision.wanted % job.gpus_per_worker == 0
+        assert {speed.num_workers * job.gpus_per_worker for speed in job.speeds} == {usual.wanted}
+        assert decision.wanted != usual.wanted and decision.wanted * 2 >= usual.wanted
+        assert (decision.trial.usual, decision.trial.tried) == (usual.wanted, decision.wanted)
+        partner = found.of(decision.trial.partner)
+        assert partner.trial is not None and partner.trial.partner == job.id
     for group in groups.values():
+        trying = [found.of(job) for job in group if found.of(job).trial]
+        assert len(trying) in (0, 2) or len({decision.machine_kind for decision in trying}) > 1
         assert sum(found.of(job).wanted for job in group) == sum(before.of(job).wanted for job in group)
-        assert sum(found.of(job).is_trial for job in group) <= 2
-        if not any(found.of(job).is_trial for job in group):
-            assert [found.of(job).wanted for job in group] == [before.of(job).wanted for job in group]
-
-
-def _with_own_speed(snapshot: Snapshot, name: str) -> object:
-    job = next(job for job in snapshot.jobs if job.id == name)
-    held = sum(slot.holder == name and not slot.leaving for slot in snapshot.slots)
-    return msgspec.structs.replace(job, speeds=(make_speed(held, 1.0),)) if held else job
 
 
 @for_any(
-    st.lists(st.tuples(st.sampled_from([0.0, 0.02, 0.1, 0.5, 2.0]), st.integers(1, 12)), min_size=2, max_size=5),
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.02, 0.1, 0.5, 2.0]), st.integers(1, 12), st.sampled_from([60, 75, 140, None])
+        ),
+        min_size=2,
+        max_size=5,
+    ),
     st.integers(4, 24),
     st.integers(0, 1000),
+    st.sampled_from([1, 1, 2]),
 )
 def test_no_job_goes_back_and_forth_though_measurements_are_noisy(
-    drawn: list[tuple[float, int]], num_slots: int, seed: int
+    drawn: list[tuple[float, int, int | None]], num_workers: int, seed: int, each: int
 ) -> None:
-    ratios = {f"j{index}": ratio for index, (ratio, _) in enumerate(drawn)}
-    jobs = [make_job(f"ann/j{index}", most, at=float(index)) for index, (_, most) in enumerate(drawn)]
-    snapshot = make_snapshot(num_slots, jobs)
+    """Jobs measure each number of workers after a time of their own, and some measure only their first number."""
+    ratios = {f"j{index}": ratio for index, (ratio, _, _) in enumerate(drawn)}
+    times = {f"j{index}": time_s for index, (_, _, time_s) in enumerate(drawn)}
+    jobs = [
+        make_job(f"ann/j{index}", most, at=float(index), gpus_per_worker=each)
+        for index, (_, most, _) in enumerate(drawn)
+    ]
+    snapshot = make_snapshot(num_workers * each, jobs, per_node=4)
     noise = random.Random(seed)
+    trained: Counter[tuple[str, int]] = Counter()
+    tried: dict[tuple[str, float], set[tuple[int, int]]] = {}
     history = []
-    for _ in range(16):
-        for _ in range(4):  # a minute with decisions
-            decisions = decide(snapshot, REAL)
-            snapshot = carry_out(snapshot, decisions, after_s=MEASURED_S / 4)
+    for _ in range(160):
+        decisions = decide(snapshot, REAL)
+        for decision in decisions.decisions:
+            assert decision.num_trials <= trials.MAX_TRIALS
+            if decision.trial is not None and decision.trial.has_begun:
+                assert decision.trial.since <= snapshot.now < decision.trial.since + trials.MAX_TRIAL_S
+                tried.setdefault((decision.job, decision.trial.since), set()).add(
+                    (decision.trial.usual, decision.wanted)
+                )
+        assert sum(decision.trial is not None for decision in decisions.decisions) in (0, 2)
+        snapshot = carry_out(snapshot, decisions, after_s=15.0)
         history.append(sizes(decisions))
-        snapshot = measure(snapshot, ratios, noise)
-    assert all(job.num_trials <= 1 for job in snapshot.jobs)
-    for job in ratios:
-        had = [found[job] for found in history]
+        after = measure(snapshot, ratios, noise)
+        found = []
+        for job, new in zip(snapshot.jobs, after.jobs, strict=True):
+            held = sum(slot.holder == job.id and not slot.leaving for slot in snapshot.slots)
+            trained[job.id, held] += 15
+            time_s = times[job.id]
+            is_due = trained[job.id, held] >= (60 if time_s is None else time_s)
+            found.append(new if is_due and (time_s is not None or not job.speeds) else job)
+        snapshot = msgspec.structs.replace(snapshot, jobs=tuple(found))
+    assert all(len(numbers) == 1 for numbers in tried.values()), "a job changes direction in a trial"
+    assert Counter(job for job, _ in tried) == {
+        job.id: job.num_trials for job in snapshot.jobs if job.num_trials
+    } or any(time_s is None for time_s in times.values())
+    for name in ratios:
+        had = [sizes_then[name] for sizes_then in history]
         num_changes = sum(before != after for before, after in zip(had, had[1:], strict=False))
-        assert num_changes <= 8, had
-    assert all(found == history[-1] for found in history[-6:]), history
+        assert num_changes <= 8 + 4 * len(drawn), had
+    assert all(sizes_then == history[-1] for sizes_then in history[-10:]), history

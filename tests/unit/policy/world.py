@@ -76,7 +76,7 @@ def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0,
                 machine_kind=decision.machine_kind or job.machine_kind,
                 wanted=decision.wanted,
                 wanted_since=decision.wanted_since,
-                is_trial=decision.is_trial,
+                trial=decision.trial,
                 num_trials=decision.num_trials,
                 last_resized_at=snapshot.now if changed else job.last_resized_at,
             )

@@ -286,7 +286,7 @@ def _describe(
         lost_nodes=report.lost_nodes if report is not None else (),
         wanted=memory.wanted if memory else None,
         wanted_since=memory.wanted_since if memory else None,
-        is_trial=memory.is_trial if memory else False,
+        trial=memory.trial if memory else None,
         num_trials=memory.num_trials if memory else 0,
         last_resized_at=memory.cools_since if memory else None,
         resize_cost_s=job.progress.resize_s if job.progress else None,
@@ -358,7 +358,7 @@ def _carry_out_one(
     memory = memories.setdefault(job.id, Memory(job.attempt))
     wanted_before = memory.wanted
     memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
-    memory.is_trial, memory.num_trials = decision.is_trial, decision.num_trials
+    memory.trial, memory.num_trials = decision.trial, decision.num_trials
     memory.account = memory.account.after(decision)
     kept = set(pool.kept(job))
     if decision.wanted_since is None and len(kept) == len(pool.held(job)):

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from legato.control.loop.driver_failures import NUM_TRIES, DriverFailures, pause_after
 from legato.control.loop.pace import Pace
 from legato.control.loop.slot_account import Account
 from legato.control.records import Allocation, Facts, Job
 from legato.control.stages import Stage
+from legato.policy.snapshot import Trial
 
 
 @dataclass(slots=True)
@@ -22,7 +25,7 @@ class Memory:
     Args:
         attempt: of the job.
         wanted: value of the policy's last decision, which is its next input.
-        wanted_since, is_trial, num_trials: likewise.
+        wanted_since, trial, num_trials: likewise.
         num_workers: as last reported.
         resized_at: when that changed.
         bounds: its minimum, maximum and priority, as last seen.
@@ -41,7 +44,7 @@ class Memory:
     attempt: int
     wanted: int | None = None
     wanted_since: float | None = None
-    is_trial: bool = False
+    trial: Trial | None = None
     num_trials: int = 0
     num_workers: int | None = None
     resized_at: float | None = None
@@ -91,6 +94,8 @@ class Memory:
         """Drop moments in the future: they are from before the clock was set back."""
         if self.wanted_since is not None:
             self.wanted_since = min(self.wanted_since, now)
+        if self.trial is not None and self.trial.since > now:
+            self.trial = msgspec.structs.replace(self.trial, since=now)
         if self.resized_at is not None:
             self.resized_at = min(self.resized_at, now)
         if self.again_at - now > pause_after(NUM_TRIES):

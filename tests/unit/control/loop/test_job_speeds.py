@@ -14,7 +14,7 @@ from legato.control.records import Job, StoredNode
 from legato.control.stages import Stage
 from legato.core.speed import Speed
 from legato.policy.earlier_runs import EarlierRun
-from legato.policy.snapshot import JobDemand
+from legato.policy.snapshot import JobDemand, Trial
 
 NOW = 1000.0
 
@@ -90,15 +90,18 @@ def test_a_job_that_continues_on_another_kind_of_machine_forgets_its_speeds(
     assert change.progress == (msgspec.structs.replace(progress, speeds=()) if forgets else None)
 
 
+TRIAL = Trial(partner="other", usual=2, tried=3, since=NOW, has_begun=True)
+
+
 def test_trials_are_counted_over_decisions_and_attempts() -> None:
     job, memories = make_running(2, "said"), dict[str, Memory]()
     decisions = decide(job, SLOTS, "tries 3", 3)
     (decision,) = decisions.decisions
-    decision = msgspec.structs.replace(decision, is_trial=True, num_trials=2)
+    decision = msgspec.structs.replace(decision, trial=TRIAL, num_trials=2)
     pool = make_pool(job, SLOTS[:2])
     carry_out(pool, msgspec.structs.replace(decisions, decisions=(decision,)), memories, LeftOut())
     (found,) = make_snapshot(pool, NOTHING, memories, {}, NOW, LeftOut()).jobs
-    assert (found.is_trial, found.num_trials) == (True, 2)
+    assert (found.trial, found.num_trials) == (TRIAL, 2)
     memory_of(msgspec.structs.replace(job, attempt=2), memories)
     (found,) = make_snapshot(pool, NOTHING, memories, {}, NOW, LeftOut()).jobs
-    assert (found.is_trial, found.num_trials) == (False, 2)
+    assert (found.trial, found.num_trials) == (None, 2)
