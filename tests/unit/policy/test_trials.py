@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
 from tests.unit.policy.test_throughput import BY_JOB, RULES, curve, sizes
-from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, make_speed, settle
+from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, make_speed, settle, without_job
 from tests.unit.policy.worlds import any_snapshots, for_any, mixed_snapshots
 
 from legato.policy import trials
@@ -149,7 +151,7 @@ def test_a_trial_is_not_displaced_before_its_first_resize_and_counts_with_it() -
     assert sum(decision.num_trials for decision in decisions.decisions) == 2
 
 
-def test_a_job_of_another_user_that_gives_slots_is_told_of_no_trial() -> None:
+def test_the_reason_of_another_user_who_gives_slots_names_no_trial() -> None:
     """A trial needs two jobs that hold their targets, so slots of another user are never the cause."""
     queues = [Queue(name="all", weight=1.0), Queue(name="other", weight=1.0)]
     jobs = [make_job("ann/a", 16, speeds=curve(0.0, 4)), make_job("ann/b", 16, at=1.0, speeds=curve(0.0, 4))]
@@ -346,3 +348,75 @@ def test_no_job_goes_back_and_forth_though_measurements_are_noisy(
         num_changes = sum(before != after for before, after in zip(had, had[1:], strict=False))
         assert num_changes <= 8 + 4 * len(drawn), had
     assert all(sizes_then == history[-1] for sizes_then in history[-10:]), history
+
+
+@st.composite
+def any_events(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    """Draw what happens to a pool: jobs come, leave, measure or forget their trial, or nothing happens."""
+    kinds = ["come", "come", "leave", "measure", "measure", "measure", "forget", "resize", "nothing"]
+    return draw(
+        st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 6), st.integers(1, 8)), min_size=8, max_size=40)
+    )
+
+
+@for_any(any_events(), st.integers(4, 16), st.sampled_from([RULES, BY_JOB, REAL]), st.sampled_from([1, 1, 2]))
+def test_whatever_happens_trials_are_few_and_short_and_their_reasons_are_true(
+    events: list[tuple[str, int, int]], num_workers: int, rules: Rules, each: int
+) -> None:
+    snapshot = make_snapshot(num_workers * each, [make_job(f"ann/first{n}", 8, gpus_per_worker=each) for n in range(2)])
+    tried: dict[tuple[str, float], set[int]] = {}
+    for index, (kind, which, number) in enumerate(events):
+        jobs = list(snapshot.jobs)
+        if kind == "come":
+            owner = "ann" if which % 3 else "ben"
+            fields: dict[str, Any] = {"min_workers": 1 + which % 2} if number > 2 else {}
+            jobs.append(make_job(f"{owner}/j{index}", number, at=float(index), gpus_per_worker=each, **fields))
+        elif kind == "leave" and jobs:
+            gone = jobs[which % len(jobs)].id
+            snapshot = without_job(snapshot, gone)
+            jobs = list(snapshot.jobs)
+        elif kind == "measure" and jobs:
+            jobs = list(measure_only(snapshot, jobs[which % len(jobs)].id, ratio=0.1 * number).jobs)
+        elif kind in ("forget", "resize") and jobs:
+            at = which % len(jobs)
+            changes = {"trial": None} if kind == "forget" else {"max_workers": max(number, jobs[at].min_workers)}
+            jobs[at] = msgspec.structs.replace(jobs[at], **changes)
+        snapshot = msgspec.structs.replace(snapshot, jobs=tuple(jobs))
+        for _ in range(6):
+            decisions = decide(snapshot, rules)
+            _check_trials(snapshot, decisions, rules)
+            for decision in decisions.decisions:
+                if decision.trial is not None and decision.trial.has_begun:
+                    assert 0 <= snapshot.now - decision.trial.since < trials.MAX_TRIAL_S
+                    tried.setdefault((decision.job, decision.trial.since), set()).add(decision.wanted)
+            snapshot = carry_out(snapshot, decisions, after_s=7.0)
+    assert all(len(numbers) == 1 for numbers in tried.values()), "a job changes direction in a trial"
+    begun = Counter(job for job, _ in tried)
+    assert max(begun.values(), default=0) <= trials.MAX_TRIALS
+    assert all(begun[job.id] <= job.num_trials <= trials.MAX_TRIALS for job in snapshot.jobs)
+
+
+def _check_trials(snapshot: Snapshot, decisions: Decisions, rules: Rules) -> None:
+    """Check one decision: each trial is a pair that shares by speed, and only they, or those who give, read of it."""
+    by_id = {job.id: job for job in snapshot.jobs}
+    by_title = {job.title: job for job in snapshot.jobs}
+    for decision in decisions.decisions:
+        job = by_id[decision.job]
+        found = re.search(r"it tries (\d+) workers?, and ([^ ]+) (\d+), to measure their speeds", decision.reason)
+        assert ("tries" in decision.reason) is (found is not None)
+        if decision.trial is not None:
+            other = by_id[decision.trial.partner]
+            theirs = decisions.of(other.id)
+            assert theirs.trial is not None and theirs.trial.partner == job.id
+            assert job.queue == other.queue and (rules is BY_JOB or job.owner == other.owner)
+            change = decision.trial.tried - decision.trial.usual
+            assert change == theirs.trial.usual - theirs.trial.tried != 0
+            assert smallest_size(job) <= decision.wanted == decision.trial.tried <= job.max_slots
+        if found is not None:
+            assert decision.trial is not None
+            numbers = [one.wanted // by_id[one.job].gpus_per_worker for one in (decision, theirs)]
+            assert (int(found[1]), found[2], int(found[3])) == (numbers[0], other.title, numbers[1])
+        for title in re.findall(r"([^ ]+) grows to \d+ and measures its speed", decision.reason):
+            gainer = by_title[title]
+            assert decisions.of(gainer.id).trial is not None
+            assert gainer.queue == job.queue and (rules is BY_JOB or gainer.owner == job.owner)
