@@ -21,8 +21,8 @@ from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Q
 Order = tuple[float | str, ...]
 
 Needs = tuple[int, tuple[tuple[str, str], ...], tuple[str, ...], str | None]
-"""GPUs per worker, sorted labels, sorted nodes that have refused the job, and the user whose machines suit besides those
-of all users; "": those of all users only. None: no machine with these labels belongs to another user."""
+"""GPUs per worker, sorted labels, sorted nodes that have refused the job, and the user whose machines suit besides
+those of all users; "": those of all users only. None: no machine with these labels belongs to another user."""
 
 Worker = tuple[Slot, ...]
 """The slots of one worker."""
