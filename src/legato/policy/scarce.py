@@ -27,12 +27,20 @@ def share_scarce(pool: SortedSnapshot, rules: Rules) -> None:
     for claim in pool.claims:
         for node in claim.job.refusals:
             refused_by.setdefault(node, []).append(claim)
+    guests = [claim for claim in pool.claims if claim.job.owner not in claim.owners]
+    by_owner: dict[str, list[Claim]] = {}
+    for claim in pool.claims:
+        if claim.job.owner in claim.owners:
+            by_owner.setdefault(claim.job.owner, []).append(claim)
     for needs, room in sorted(pool.rooms.items(), key=lambda item: (item[1], item[0][:3], item[0][3] or "")):
         each, labels, refused, owner = needs[0], set(needs[1]), set(needs[2]), needs[3]
+        # A pool may have thousands of jobs, hundreds of users with machines, and hundreds of jobs with refusals.
+        some = min((refused_by[node] for node in refused), key=len) if refused else pool.claims
+        if owner is not None and not refused:
+            some = sorted(guests + by_owner.get(owner, []), key=lambda claim: claim.order)
         group = [
             claim
-            # A pool may have thousands of jobs, and hundreds with different refusals.
-            for claim in (min((refused_by[node] for node in refused), key=len) if refused else pool.claims)
+            for claim in some
             if claim.job.gpus_per_worker >= each
             and labels <= claim.job.labels.items()
             and refused <= claim.job.refusals.keys()
