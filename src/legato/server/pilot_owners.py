@@ -25,6 +25,9 @@ SETTLE_S: Final = 60.0
 _LOST_S: Final = 600.0
 """A system user that is not found for this long is gone. Before, the directory of users may only not answer."""
 
+_LOOK_UP_S: Final = 60.0
+"""A system user is looked up this often: a directory of users may be slow."""
+
 FindUser = Callable[[str], JobUser]
 """Returns the system user as whom the pilots of a user run. May block.
 
@@ -100,6 +103,7 @@ class PilotOwner:
         self.typed: list[JobDemand] = []
         self._demands: list[tuple[float, int]] = []
         self._lost_since: float | None = None
+        self._looked_up_at = float("-inf")
 
     @property
     def uid(self) -> int | None:
@@ -108,6 +112,7 @@ class PilotOwner:
 
     def look_up(self, find_user: FindUser, now: float) -> None:
         """Find the system user of the pilots. May block."""
+        self._looked_up_at = now
         if self.name is None:
             self.user, self.unfit, self.is_gone = None, "Each user has machines of their own", True
             return
@@ -119,6 +124,15 @@ class PilotOwner:
             self.unfit, self.is_gone = str(error), self.is_gone or now - self._lost_since >= _LOST_S
         except UsageError as error:
             self.user, self.unfit, self.is_gone = None, str(error), True
+
+    def needs_look_up(self, now: float) -> bool:
+        """Whether the system user was not looked up for a while."""
+        return not 0 <= now - self._looked_up_at < _LOOK_UP_S  # the clock may be set
+
+    def is_known(self, now: float) -> bool:
+        """Whether there is something to remember of a user who is not here."""
+        holds = any(pause.holds(now) for pause in (self.refused, self.failed, self.slow))
+        return holds or bool(self.shape.machine_kinds or self.demand.lately)
 
     def note_demand(self, number: int, now: float) -> None:
         """Note how many pilots the jobs could use now."""
@@ -251,7 +265,7 @@ class PilotOwners:
             owner.shape = msgspec.structs.replace(owner.shape, machine_kinds=machine_kinds, gpu_types=gpu_types)
 
     def look_up(self, names: Iterable[str | None], now: float) -> None:
-        """Find the system users of all. May block.
+        """Find the system users of those who are here, and forget others of whom nothing is known. May block.
 
         Args:
             names: users who have jobs or pilots now.
@@ -262,6 +276,9 @@ class PilotOwners:
         here = set(names)
         for name in here:
             self.get(name)
-        for owner in self._owners.values():
-            owner.is_here = owner.name in here
-            owner.look_up(self._find_user, now)
+        for name, owner in list(self._owners.items()):
+            owner.is_here = name in here
+            if owner.is_here and owner.needs_look_up(now):
+                owner.look_up(self._find_user, now)
+            elif not owner.is_here and not owner.is_known(now):
+                del self._owners[name]

@@ -38,7 +38,7 @@ from legato.control.stages import ENDED
 from legato.control.store import Store
 from legato.core.errors import Conflict, NotFound, UsageError
 from legato.core.slots import node_of
-from legato.policy.snapshot import Snapshot
+from legato.policy.snapshot import JobDemand, Snapshot
 from legato.server import cluster_tests
 from legato.server.pilot_owners import SETTLE_S, FindUser, Pause, PilotOwner, PilotOwners
 
@@ -171,7 +171,7 @@ class PilotPool:
         await self._follow_test(snapshot, facts, now)
         if pilots is not None:
             await asyncio.to_thread(self._forget_gone, facts, agents, now)
-        plan = self._plan_all(wishes, pilots, facts, agents, now)
+        plan = await asyncio.to_thread(self._plan_all, wishes, pilots, facts, agents, now)
         if pilots is not None:
             ending = (*plan.ending, *self._find_strays(facts, now), *await self._end_test(facts, now))
             plan = msgspec.structs.replace(plan, ending=ending)
@@ -256,39 +256,48 @@ class PilotPool:
 
     def _measure(self, snapshot: Snapshot, facts: _Facts, now: float) -> list[Wish]:
         several = self._owners.are_several
-        for owner in self._owners.list():
-            self._learn_kinds(owner, snapshot, facts)
+        self._learn_kinds(snapshot, facts)
         self._refused_at = {job: at for job, at in self._refused_at.items() if 0 <= now - at < _REFUSED_S}
         self._refused_at |= dict.fromkeys(find_refused(snapshot, self._shape), now)
         most = min(self._rules.max_pilots, self._rules.max_of_owner) if several else self._rules.max_pilots
         wishes = count_wishes(snapshot, self._owners.find_shape, most, self._refused_at, by_owner=several)
-        submitters = {job.owner if several else None for job in snapshot.jobs}
-        names = {wish.owner for wish in wishes} | {one.owner for one in facts.pilots} | submitters
+        jobs: dict[str | None, list[JobDemand]] = {}
+        for job in snapshot.jobs:
+            jobs.setdefault(job.owner if several else None, []).append(job)
+        names = {wish.owner for wish in wishes} | {one.owner for one in facts.pilots} | jobs.keys()
         self._owners.look_up(names if several else (), now)
         wanted = {wish.owner: wish.most for wish in wishes}
         for owner in self._owners.list():
-            own = snapshot
-            if several:
-                own = msgspec.structs.replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.owner == owner.name))
-            owner.refused_jobs = tuple(job.id for job in own.jobs if job.id in self._refused_at)
-            owner.typed = find_typed(own, owner.shape)
+            own = tuple(jobs.get(owner.name, ()))
+            owner.refused_jobs = tuple(job.id for job in own if job.id in self._refused_at)
+            owner.typed = find_typed(msgspec.structs.replace(snapshot, jobs=own), owner.shape) if own else []
             owner.note_demand(wanted.get(owner.name, 0), now)
         return wishes
 
-    def _learn_kinds(self, owner: PilotOwner, snapshot: Snapshot, facts: _Facts) -> None:
-        """Learn from the machines of a user what the cluster gives: no user can say it for others."""
-        whose = {one.node: one.owner for one in facts.pilots}
+    def _learn_kinds(self, snapshot: Snapshot, facts: _Facts) -> None:
+        """Learn from the machines of each user what the cluster gives: no user can say it for others."""
+        several = self._owners.are_several
+        whose = {one.node: one.owner for one in facts.pilots if one.owner is not None} if several else {}
+        there = find_pilots(snapshot, self._shape)
+        names = {node: whose.get(node) for node in (there & whose.keys() if several else there)}
         # The machine of a test shows what the cluster gives now: the settings may have changed since the last machines.
-        found = {node for node in find_pilots(snapshot, self._shape) if whose.get(node) == owner.name}
-        if not found and whose.get(self._test_node) == owner.name:
-            found = {self._test_node}
-        kinds = {node.kind for node in snapshot.nodes if node.name in found and node.kind}
-        types = {slot.gpu_type for slot in snapshot.slots if slot.node in found and slot.gpu_type}
-        if kinds:  # those of the present machines; otherwise those of the last ones
+        of_test = whose.get(self._test_node)
+        if of_test not in names.values() and (of_test is not None or not several):
+            names[self._test_node] = of_test
+        kinds: dict[str | None, set[str]] = {}
+        types: dict[str | None, set[str]] = {}
+        for one in snapshot.nodes:
+            if one.name in names and one.kind:
+                kinds.setdefault(names[one.name], set()).add(one.kind)
+        for slot in snapshot.slots:
+            if slot.node in names and slot.gpu_type:
+                types.setdefault(names[slot.node], set()).add(slot.gpu_type)
+        for name, known in kinds.items():  # those of the present machines; otherwise those of the last ones
+            owner = self._owners.get(name)
             owner.shape = msgspec.structs.replace(
                 owner.shape,
-                machine_kinds=tuple(sorted(kinds)[:_MAX_KNOWN]),
-                gpu_types=tuple(sorted(types)[:_MAX_KNOWN]),
+                machine_kinds=tuple(sorted(known)[:_MAX_KNOWN]),
+                gpu_types=tuple(sorted(types.get(name, ()))[:_MAX_KNOWN]),
             )
 
     def _plan_all(
@@ -338,28 +347,18 @@ class PilotPool:
         uids = {name: latest.get(name) if owner.user is None else owner.uid for name, owner in fit.items()}
         alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
         has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
-        created = {one.node: one.created_at for one in facts.pilots}
-        running, waits_since = Counter[str | None](), dict[str | None, float]()
-        for pilot in alive:
-            if pilot.node in whose:
-                name = whose[pilot.node][0]
-                if pilot.state is PilotState.WAITING:
-                    waits_since[name] = min(created[pilot.node], waits_since.get(name, now))
-                else:
-                    running[name] += 1
-        able, last = [], []
+        self._note_waits(wishes, alive, facts, now)
+        first: list[Wish] = []
+        last: list[Wish] = []
         for wish in wishes:
             owner = fit.get(wish.owner)
-            if owner is None:
-                continue
             # What a user does not get for now, others can have.
-            most = min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
-            owner.note_wait(wish.least, running[wish.owner], waits_since.get(wish.owner), now)
-            is_slow = owner.slow.holds(now)
-            if most:
-                least = 1 if is_slow else min(wish.least, most)
-                (last if is_slow else able).append(msgspec.structs.replace(wish, least=least, most=most))
-        given = divide_pilots((*able, *last), dict(has), rules.max_pilots)
+            most = 0 if owner is None else min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
+            if owner is not None and most and owner.slow.holds(now):
+                last.append(msgspec.structs.replace(wish, least=1, most=most))
+            elif most:
+                first.append(msgspec.structs.replace(wish, least=min(wish.least, most), most=most))
+        given = divide_pilots((*first, *last), dict(has), rules.max_pilots)
         groups = group(pilots, agents, whose)
         asked = [(name, uids[name]) for name in given]
         parties: list[Party] = []
@@ -383,13 +382,26 @@ class PilotPool:
         plan = plan_owners(rules, parties, now, takes=is_long)
         self._short_since = None if not plan.is_short else now if self._short_since is None else self._short_since
         joined = {agent.node for agent in agents}
+        lacking = {whose[one.node][0] for one in self._seen if one.node in whose and one.node not in joined}
         for owner in self._owners.list():
             if owner.name not in given:
                 owner.target = 0
             if owner.name not in plan.missing:
-                own = {one.node for one in self._seen if whose.get(one.node, (None,))[0] == owner.name}
-                owner.forgive(now, all_joined=own <= joined)
+                owner.forgive(now, all_joined=owner.name not in lacking)
         return plan
+
+    def _note_waits(self, wishes: Sequence[Wish], alive: Sequence[Pilot], facts: _Facts, now: float) -> None:
+        """Note of each user who wants pilots how long the present ones wait."""
+        stored = {one.node: one for one in facts.pilots}
+        running, waits_since = Counter[str | None](), dict[str | None, float]()
+        for pilot in alive:
+            if (one := stored.get(pilot.node)) is not None and pilot.state is PilotState.WAITING:
+                waits_since[one.owner] = min(one.created_at, waits_since.get(one.owner, now))
+            elif one is not None:
+                running[one.owner] += 1
+        for wish in wishes:
+            owner = self._owners.get(wish.owner)
+            owner.note_wait(wish.least, running[wish.owner], waits_since.get(wish.owner), now)
 
     def _learn(self) -> None:
         """Take from the store what an earlier server has learned about the machines, counted and tested."""

@@ -65,7 +65,7 @@ class OwnersWorld(TestedWorld):
                 submitted_at=number,
                 max_workers=most,
                 min_workers=self.least.get(owner, 1),
-            )  # fmt: skip
+            )
             for number, (owner, most) in enumerate(self.jobs.items())
         ]
         seen = super().take_snapshot()
@@ -246,7 +246,7 @@ def test_pilots_of_a_user_who_is_gone_are_emptied_and_ended_and_others_stay(worl
         world.reasons["ann"] = "disabled"
     else:
         world.uids["ann"] = 1009
-    world.round()
+    world.round(60.0)
     assert world.beat("fake-ann-1")["leave"] is True
     assert world.beat("fake-ben-1")["leave"] is False
     assert [world.engine.pilots[number].node for number, _ in world.engine.ended] == ["fake-ann-2"]
@@ -410,6 +410,54 @@ def test_after_a_pause_a_user_whose_machines_start_goes_first_again() -> None:
     assert owner.slow.why is None
 
 
+def test_only_users_who_are_here_are_looked_up_and_not_in_each_round(world: OwnersWorld) -> None:
+    asked: list[str] = []
+    find_user = world.find_user
+    world.find_user = lambda name: (asked.append(name), find_user(name))[1]  # type: ignore[method-assign]
+    world.restart()
+    world.jobs = {"ann": 2, "ben": 2}
+    for _ in range(5):
+        world.round()
+    assert sorted(asked) == ["ann", "ben"]
+    world.round(60.0)
+    assert sorted(asked) == ["ann", "ann", "ben", "ben"]
+    world.jobs = {"ann": 2}
+    for _ in range(4):
+        world.round(60.0)
+    assert "fake-ben-1" not in world.alive()
+    del asked[:]
+    world.round(60.0)
+    assert asked == ["ann"]
+    assert [owner.name for owner in world.loop._owners.list()] == ["ann"]
+
+
+def test_a_pause_of_a_user_who_is_away_for_a_moment_holds(world: OwnersWorld) -> None:
+    world.engine.refusals[1001] = "Invalid account"
+    world.jobs = {"ann": 2}
+    world.round()
+    del world.engine.refusals[1001]
+    world.jobs = {}
+    world.round()
+    world.jobs = {"ann": 2}
+    world.round()
+    assert world.alive() == {}
+    world.round(pilot_owners.FIRST_PAUSE_S)
+    assert set(world.alive()) == {"fake-ann-1"}
+
+
+def test_two_users_of_one_system_user_have_pilots_of_their_own(world: OwnersWorld) -> None:
+    world.uids["ben"] = 1001
+    world.jobs = {"ann": 2, "ben": 2}
+    world.round()
+    assert world.uids_of() == {"fake-ann-1": 1001, "fake-ben-1": 1001}
+    world.let_join("fake-ann-1")
+    world.let_join("fake-ben-1")
+    world.reasons["ben"] = "disabled"
+    world.round(60.0)
+    assert (world.beat("fake-ann-1")["leave"], world.beat("fake-ben-1")["leave"]) == (False, True)
+    assert world.engine.ended == []
+
+
 def test_names_of_users_that_no_machine_can_have_are_changed(world: OwnersWorld) -> None:
     world.uids["Jürgen/../$(x) @lab"] = 1004
     world.jobs = {"Jürgen/../$(x) @lab": 2}
@@ -425,6 +473,23 @@ def test_the_machine_of_a_test_belongs_to_who_asks_for_it(world: OwnersWorld) ->
     world.end_job(job)
     world.round(1)
     assert world.test()["state"] == "passed", world.test()
+
+
+def test_a_test_takes_the_only_machine_of_a_cluster_and_gives_it_back(platform: Platform) -> None:
+    world = OwnersWorld(platform, max_pilots=1)
+    job = world.begin()
+    world.jobs = {"ann": 2}
+    world.round()
+    world.let_train(job)
+    assert world.uids_of() == {"fake-test": 1003}
+    world.end_job(job)
+    world.round(1)
+    assert world.test()["state"] == "passed", world.test()
+    world.beat("fake-test", leaving=True)
+    world.end("fake-test")
+    world.round()
+    world.round()
+    assert world.uids_of() == {"fake-ann-1": 1001}
 
 
 def test_a_test_of_a_user_without_an_account_says_so(world: OwnersWorld) -> None:
