@@ -80,7 +80,7 @@ def plan_owners(rules: PilotRules, parties: Sequence[Party], now: float, *, take
         for index, (party, plan) in enumerate(zip(parties, plans, strict=True))
         if party.given is not None and (lack := party.given - plan.num_lasting) > 0
     }
-    # Others give up only what can be asked for now: Slurm may let those that already wait wait for long.
+    # Others give up only what can be asked for now: those that wait already may do so for long.
     wanted = sum(min(lack, plans[index].num_starts) for index, lack in lacks.items() if not parties[index].is_paused)
     needed = wanted - max(room, 0)
     if takes and needed > 0:

@@ -21,10 +21,8 @@ SLOW_S: Final = 900.0
 _LONGEST_SLOW_S: Final = 14_400.0
 SETTLE_S: Final = 60.0
 """A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
-
 _LOST_S: Final = 600.0
 """A system user that is not found for this long is gone. Before, the directory of users may only not answer."""
-
 _LOOK_UP_S: Final = 60.0
 """A system user is looked up this often: a directory of users may be slow."""
 
@@ -131,14 +129,16 @@ class PilotOwner:
 
     def is_known(self, now: float) -> bool:
         """Whether there is something to remember of a user who is not here."""
-        holds = any(pause.holds(now) for pause in (self.refused, self.failed, self.slow))
-        return holds or bool(self.shape.machine_kinds or self.demand.lately)
+        is_failing = self.refused.holds(now) or self.failed.holds(now)
+        return is_failing or bool(self.shape.machine_kinds or self.demand.lately)
 
     def note_demand(self, number: int, now: float) -> None:
         """Note how many pilots the jobs could use now."""
         self._demands = [(at, each) for at, each in self._demands if 0 <= now - at < SETTLE_S]
         self._demands.append((now, number))
         self.demand = Demand(number, max(each for _, each in self._demands))
+        if not self.demand.lately:
+            self.slow = Pause(SLOW_S, _LONGEST_SLOW_S)
 
     def note_wait(self, least: int, num_running: int, waits_since: float | None, now: float) -> None:
         """Let other users go first for a while if pilots wait for long, and no job can train without them.
