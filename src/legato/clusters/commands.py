@@ -103,7 +103,7 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 @contextlib.contextmanager
 def _keep_in_memory(content: str) -> Iterator[int]:
-    """Give a file without a name, at its beginning. A command that does not read it holds up nobody."""
+    """Give a file without a name, at its beginning. The server does not wait for a command that does not read it."""
     with os.fdopen(os.memfd_create("input"), "w+b") as file:
         file.write(content.encode())
         file.seek(0)

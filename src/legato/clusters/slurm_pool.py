@@ -371,7 +371,7 @@ class SlurmCluster(Cluster):
         """Cancel jobs, or signal their agents as before the time limit.
 
         A pilot that waited when it was seen is only cancelled if it still does: meanwhile it may run and train. What
-        seems to be a pilot of root is none, and is left alone: no command runs as root for a user.
+        seems to be a pilot of root is none, and is not ended: no command runs as root for a user.
         """
         by_user: dict[int | None, list[Pilot]] = {}
         for pilot in pilots:

@@ -1,4 +1,4 @@
-"""Commands of a cluster: what they leave behind, write or keep open holds up nobody."""
+"""Commands of a cluster: the server does not wait for what they leave behind, write or keep open."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_command_reads_writes_and_ends(folder: Path) -> None:
     assert run("import sys; sys.stdout.write('y' * 3_000_000)", max_bytes=3_000_000).told == "y" * 3_000_000
 
 
-def test_a_process_that_outlives_its_parent_and_keeps_stdout_holds_up_nobody(folder: Path) -> None:
+def test_a_process_that_outlives_its_parent_and_keeps_stdout_is_not_waited_for(folder: Path) -> None:
     assert run(STAY, "apart", "end").told == "7\n"
     os.kill(int((folder / "pid").read_text()), 0)  # it was not killed: it may be of use, as the master of an ssh
 
