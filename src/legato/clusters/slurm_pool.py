@@ -59,6 +59,7 @@ _PASS_THROUGH: Final = 0o711
 _TIME: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 _DAY_S: Final = 86_400
 _FORMAT: Final = "%U|%i|%T|%r|%L|%j"  # the name is last: names of other jobs may contain anything
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _ID: Final = r"[^|\s]+"  # of an array: 77_[1,3%2]
 _LINE: Final = re.compile(rf"(\d+)\|({_ID})\|([^|\s]+)\|([^|]*)\|([^|]*)\|(\S+)\s*")
 _OTHER_LINE: Final = re.compile(rf"\d+\|{_ID}\|[A-Z_]+\|[^|]*\|(?:[\d:-]+|N/A|[A-Z_]+)\|.*")
@@ -228,7 +229,7 @@ class SlurmCluster(Cluster):
                 told = line.strip()[:300]
                 raise ClusterAwayError(f"Slurm shows a machine in a line that Legato cannot read: {told!r}.")
         uid, number, state, reason, left, name = (part.strip() for part in found.groups())
-        if not number.isdecimal() or not name.startswith(prefix) or name.split() != [name]:
+        if not _NUMBER.fullmatch(number) or not name.startswith(prefix) or name.split() != [name]:
             return None
         reason = reason.strip("()")
         if state in _RUNNING:
@@ -304,7 +305,7 @@ class SlurmCluster(Cluster):
                 raise
             return Submitted(node=order.node, refusal=str(error).rstrip("."))
         number = told.strip().partition(";")[0]
-        if code == 0 and number.isdigit():
+        if code == 0 and _NUMBER.fullmatch(number):
             uid = None if user is None else user.uid
             return Submitted(
                 node=order.node, pilot=Pilot(id=number, node=order.node, state=PilotState.WAITING, uid=uid)

@@ -122,7 +122,9 @@ class PilotPool:
         self._away_since = float("-inf")
         self._known: set[str] = set()  # nodes of pilots that the cluster has confirmed or shown
         self._ended: set[str] = set()  # nodes of pilots that this server has ended
-        self._asked_at: dict[tuple[str, bool], float] = {}  # pilot, and whether by force → when it was asked to end
+        self._asked_at: dict[
+            tuple[str, int | None, bool], float
+        ] = {}  # pilot, its user, whether by force → when it was asked to end
         self._running_since: dict[str, float] = {}  # pilot that has not joined → when it was first seen to run
         self._idle_since: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}  # job that pilots have refused → when one of them was last seen
@@ -514,32 +516,34 @@ class PilotPool:
     async def _end(self, ending: Sequence[Ending], now: float) -> None:
         """End pilots; each is asked again only after a while."""
         self._asked_at = {key: at for key, at in self._asked_at.items() if 0 <= now - at < _ASK_AGAIN_S}
-        strays = {pilot.id for pilot in self._strays}
+        strays = {(pilot.id, pilot.uid) for pilot in self._strays}  # a user may give any number to a new pilot
         # There may be several reasons. Jobs of the server's own user are no user's business, whatever their names.
         once = {
-            end.pilot.id: end
+            (end.pilot.id, end.pilot.uid): end
             for end in ending
-            if not (self._owners.are_several and end.pilot.uid is None and end.pilot.id in strays)
+            if not (self._owners.are_several and end.pilot.uid is None and (end.pilot.id, None) in strays)
         }
-        due = [end for number, end in once.items() if number and (number, end.force) not in self._asked_at]
+        due = [end for key, end in once.items() if end.pilot.id and (*key, end.force) not in self._asked_at]
         if not due:
             return
         if not await asyncio.to_thread(self._leads):
             return
         for end in due:
             _log.info("a pilot is ended", node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
-            self._asked_at[end.pilot.id, end.force] = now
-            if end.reason != _NOT_JOINED and end.pilot.id not in strays:  # a stray may have the node of another pilot
+            self._asked_at[end.pilot.id, end.pilot.uid, end.force] = now
+            if (
+                end.reason != _NOT_JOINED and (end.pilot.id, end.pilot.uid) not in strays
+            ):  # a stray may have the node of another pilot
                 self._ended.add(end.pilot.node)
         await self._cluster.end([end.pilot for end in due], force=due[0].force)
         if due[0].force:
-            self._mark_ending({end.pilot.id for end in due})
+            self._mark_ending({(end.pilot.id, end.pilot.uid) for end in due})
 
-    def _mark_ending(self, ids: set[str]) -> None:
+    def _mark_ending(self, ids: set[tuple[str, int | None]]) -> None:
         """Let pilots that were killed count no more until the next observation."""
 
         def mark(pilot: Pilot) -> Pilot:
-            return msgspec.structs.replace(pilot, state=PilotState.ENDING) if pilot.id in ids else pilot
+            return msgspec.structs.replace(pilot, state=PilotState.ENDING) if (pilot.id, pilot.uid) in ids else pilot
 
         self._seen = tuple(map(mark, self._seen))
         self._strays = tuple(map(mark, self._strays))

@@ -502,6 +502,14 @@ def test_a_user_without_the_commands_of_slurm_is_refused_alone(shared: UsersSlur
 
 
 @for_users
+@pytest.mark.parametrize("told", ["9" * 19, "\u00b2", "-1", "--all", "1 2"])
+def test_what_is_no_number_of_a_job_is_no_pilot(shared: UsersSlurmBed, told: str) -> None:
+    (shared.folder / "bin" / "sbatch").write_text(f"#!/bin/sh\necho '{told}'\n")
+    (done,) = asyncio.run(shared.make().start(made_by(shared, "a")))
+    assert (done.pilot, done.refusal) == (None, "sbatch ended with code 0")
+
+
+@for_users
 def test_all_orders_of_a_user_have_one_time_limit(shared: UsersSlurmBed, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
     clock = itertools.count(step=4)

@@ -343,6 +343,20 @@ def test_a_job_with_the_name_of_a_pilot_hides_no_failure_of_it(world: OwnersWorl
     assert world.owners()["ann"]["trouble"].startswith("Fake has ended a machine before its agent joined the pool")
 
 
+def test_a_user_who_gives_the_number_of_another_pilot_hinders_no_end_of_that(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 2, "ben": 2}
+    world.round()
+    numbers = {node: number for number, node in ((p.id, p.node) for p in world.engine.pilots.values())}
+    ben = world.engine.pilots[numbers["fake-ben-1"]]
+    mine = world.engine.pilots.pop(numbers["fake-ann-1"])
+    world.engine.pilots["forged"] = msgspec.structs.replace(mine, id=ben.id)
+    world.engine.pools["forged"] = "pool"
+    world.reasons = {"ann": "no account", "ben": "no account"}
+    for _ in range(2):
+        world.round()
+    assert world.engine.ended.count((ben.id, True)) == 2  # that of each user
+
+
 def test_jobs_of_the_servers_own_user_are_not_ended_for_their_names(world: OwnersWorld) -> None:
     world.jobs = {"ann": 2}
     world.round()
