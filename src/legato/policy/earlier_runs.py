@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from legato.core.speed import Speed
+from legato.core.speed import MAX_SPEEDS, Speed, is_possible
 
 MAX_AGE_S: Final = 30 * 86_400.0
 """Older measurements do not count: drivers, libraries and machines have changed since."""
@@ -37,12 +37,13 @@ def merge_runs(runs: Iterable[EarlierRun], measured_speed_s: float) -> tuple[Ear
 
     Args:
         runs: the newest first.
-        measured_speed_s: as in `Rules`; speeds that were measured for a shorter time are left out.
+        measured_speed_s: as in `Rules`; speeds that were measured for a shorter time, or are impossible, are left out.
     """
     alike: dict[tuple[str, int | None, bool], list[Speed]] = {}
     for run in runs:
         key = (run.machine_kind, run.num_micro_batches, run.has_same_parameters)
-        long = [speed for speed in run.speeds if speed.measured_s >= measured_speed_s]
+        # A damaged row of another job may have any numbers.
+        long = [one for one in run.speeds[-MAX_SPEEDS:] if one.measured_s >= measured_speed_s and is_possible(one)]
         if long:
             alike.setdefault(key, []).extend(long)
     return tuple(

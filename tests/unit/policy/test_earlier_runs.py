@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.policy.world import make_speed
 from tests.unit.policy.worlds import for_any
 
-from legato.core.speed import FORGET_S, Speed
+from legato.core.speed import FORGET_S, MAX_SPEEDS, Speed
 from legato.policy.earlier_runs import MAX_AGE_S, EarlierRun, find_earlier_speeds, merge_runs
 from legato.policy.speeds import find_slowdown
 
@@ -71,6 +71,16 @@ def test_runs_that_count_alike_become_one_without_short_measurements() -> None:
         make_run(measured(1, 10.0), measured(2, 18.0, at=NOW - 9999)),
         make_run(measured(1, 1.0), total=16),
     )
+
+
+def test_a_damaged_row_of_another_job_changes_nothing() -> None:
+    bad = [measured(2, rate) for rate in (0.0, -1.0, float("nan"), float("inf"), 1e300)]
+    bad += [measured(-1, 5.0), measured(3, 5.0, nodes=0), measured(10**9, 5.0), measured(3, 5.0, at=float("nan"))]
+    assert merge_runs([make_run(*bad)], 60.0) == ()
+    merged = merge_runs([make_run(*bad, measured(1, 10.0))], 60.0)
+    assert numbers(find(merged, [measured(2, 18.0)])) == {1: 10.0}
+    many = make_run(*(measured(number, 10.0) for number in range(1, 10_000)))
+    assert len(merge_runs([many], 60.0)[0].speeds) <= MAX_SPEEDS
 
 
 def test_another_model_by_the_same_code_is_noticed() -> None:

@@ -5,11 +5,13 @@ No I/O and no clock. `legato.policy` decides which job gets which slots.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
@@ -19,7 +21,7 @@ from legato.control.records import LOCAL, Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, needs_server
 from legato.core.slots import join_slots
-from legato.core.speed import Speed
+from legato.core.speed import Speed, is_possible
 from legato.policy import snapshot as policy
 from legato.policy.earlier_runs import EarlierRun, find_earlier_speeds
 from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
@@ -31,6 +33,8 @@ from legato.policy.speeds import find_slowdown
 
 NOTHING_USED: Final[Mapping[str, float]] = {}
 _KEPT: Final = "it is kept for a test of its cluster"
+
+_log = structlog.get_logger(__name__)
 
 
 def make_snapshot(
@@ -116,18 +120,21 @@ def _add_speeds(
 ) -> policy.JobDemand:
     """Add the measured speeds of a job that count, and those of earlier runs for other numbers of workers."""
     known = () if job.progress is None else job.progress.speeds
-    speeds = tuple(one for one in known if one.measured_s >= measured_speed_s)
+    speeds = tuple(one for one in known if one.measured_s >= measured_speed_s and is_possible(one))
     earlier: tuple[Speed, ...] = ()
     kind = (described.machine_kind or _find_only_kind(pool)) if runs else None
     if kind is not None:
-        earlier = find_earlier_speeds(
-            runs,
-            speeds,
-            machine_kind=kind,
-            num_micro_batches=described.num_micro_batches,
-            started_at=now if job.started_at is None else job.started_at,
-            now=now,
-        )
+        try:
+            earlier = find_earlier_speeds(
+                runs,
+                speeds,
+                machine_kind=kind,
+                num_micro_batches=described.num_micro_batches,
+                started_at=now if job.started_at is None else job.started_at,
+                now=now,
+            )
+        except Exception as error:  # noqa: BLE001 -- rows of other jobs must not take this one out of scheduling
+            _warn(job.id, describe(error))
     if not speeds and not earlier:
         return described
     speeds += earlier
@@ -137,6 +144,11 @@ def _add_speeds(
         earlier=tuple(sorted({one.num_workers for one in earlier})),
         slowdown=find_slowdown(speeds, job.min_workers, now),
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn(job: str, why: str) -> None:
+    _log.error("the earlier runs of a job's code cannot be used", job=job, error=why)
 
 
 def _find_only_kind(pool: RoundFacts) -> str | None:

@@ -5,7 +5,6 @@ No I/O and no clock. `deciding` makes the decisions; `driver_calls` makes the me
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,14 +18,12 @@ from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, JobChange, Note
 from legato.control.stages import HOLDING, Stage
 from legato.core.slots import node_of
-from legato.core.speed import Speed
+from legato.core.speed import MAX_SPEEDS, Speed, is_possible
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
 _PROGRESS_EVERY_S: Final = 1.0
 _MAX_REASON: Final = 1000
-_MAX_SPEEDS: Final = 16
-_MAX_COUNT: Final = 1_000_000
 _LONG_S: Final = 120.0
 _EXIT_REFUSED: Final = 2  # the exit code of a program that could not be started
 _NOT_STARTED: Final = "the scheduler took its slots back before it started; it resumes by itself when slots are free"
@@ -331,16 +328,10 @@ def _merge_speeds(before: Progress | None, status: Mapping[str, Any], now: float
         )
         size = (speed.num_workers, speed.num_nodes)
         known = speeds.get(size)
-        if not _is_possible(speed) or (known is not None and speed.measured_s < min(known.measured_s, _LONG_S)):
+        if not is_possible(speed) or (known is not None and speed.measured_s < min(known.measured_s, _LONG_S)):
             continue  # a new driver has measured for less time than the one before
         speeds[size] = speed
-    return tuple(sorted(speeds.values(), key=lambda speed: speed.at)[-_MAX_SPEEDS:])
-
-
-def _is_possible(speed: Speed) -> bool:
-    """Check numbers by which the policy divides in a decision on all jobs."""
-    counts = min(speed.num_workers, speed.num_nodes) >= 1 and max(speed.num_workers, speed.num_nodes) <= _MAX_COUNT
-    return counts and 1e-9 <= speed.samples_per_s <= 1e15 and math.isfinite(speed.measured_s + speed.at)
+    return tuple(sorted(speeds.values(), key=lambda speed: speed.at)[-MAX_SPEEDS:])
 
 
 def _resize_s(job: Job, status: Mapping[str, Any], memory: Memory) -> float | None:

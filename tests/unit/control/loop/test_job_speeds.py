@@ -75,6 +75,14 @@ def test_own_measurements_replace_them_number_by_number() -> None:
     assert {one.num_workers: one.samples_per_s for one in found.speeds} == {2: 9.0, 1: pytest.approx(10.0 * 9 / 8)}
 
 
+def test_earlier_runs_that_cannot_be_used_leave_the_job_in_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legato.control.loop.deciding.find_earlier_speeds", lambda *_args, **_options: 1 / 0)
+    progress = Progress(time=NOW, speeds=(make_speed(2, 9.0), make_speed(1, 0.0)))
+    job = msgspec.structs.replace(make_running(2, "said"), started_at=NOW, machine_kind="x/cpu", progress=progress)
+    found = see(job, "x")
+    assert (found.earlier, found.speeds) == ((), (make_speed(2, 9.0),))
+
+
 @pytest.mark.parametrize(
     ("before", "now", "forgets"), [("x/cpu", "x/cpu", False), ("x/cpu", "y/cpu", True), (None, "x/cpu", False)]
 )
