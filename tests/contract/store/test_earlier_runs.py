@@ -47,6 +47,7 @@ def test_earlier_runs_of_the_same_code_are_found(store: Store) -> None:
     run(store, fence, 1.0, asker=BEN)
     run(store, fence, 2.0, code="d" * 64)
     run(store, fence, 3.0, program=["train.py"])
+    run(store, fence, 8.0, framework="torch")
     run(store, fence, 4.0, environment={"BATCH": "8"})
     run(store, fence, 5.0, data="/data/other")
     run(store, fence, 6.0, code=None, directory="/code")
@@ -57,6 +58,7 @@ def test_earlier_runs_of_the_same_code_are_found(store: Store) -> None:
     job = submit(store)
     found = store.loop.read_earlier_runs(job.id)
     assert [(one.speeds[0].samples_per_s, one.has_same_parameters) for one in found] == [(20.0, False), (10.0, True)]
+    assert found[0].parameters != found[1].parameters
     assert found[0].speeds == (make_speed(20.0),)
     assert (found[0].machine_kind, found[0].num_micro_batches) == ("x/cpu", 8)
     assert store.loop.read_earlier_runs(submit(store, code=None, directory="/code").id) == ()

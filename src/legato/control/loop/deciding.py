@@ -23,7 +23,7 @@ from legato.control.work import Work, needs_server
 from legato.core.slots import join_slots
 from legato.core.speed import Speed, is_possible
 from legato.policy import snapshot as policy
-from legato.policy.earlier_runs import EarlierRun, find_earlier_speeds
+from legato.policy.earlier_runs import AlikeRuns, find_earlier_speeds
 from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
 from legato.policy.kinds import CPU, kind_of
 from legato.policy.policies import decide
@@ -47,7 +47,7 @@ def make_snapshot(
     *,
     expects_agents: bool = False,
     measured_speed_s: float | None = None,
-    earlier_runs: Mapping[str, Sequence[EarlierRun]] = MappingProxyType({}),
+    earlier_runs: Mapping[str, Sequence[AlikeRuns]] = MappingProxyType({}),
     used_slot_s: Mapping[str, float] = NOTHING_USED,
 ) -> policy.Snapshot:
     """Return the snapshot of the pool for the policy.
@@ -114,7 +114,7 @@ def _add_speeds(
     pool: RoundFacts,
     described: policy.JobDemand,
     job: Job,
-    runs: Sequence[EarlierRun],
+    runs: Sequence[AlikeRuns],
     measured_speed_s: float,
     now: float,
 ) -> policy.JobDemand:

@@ -27,7 +27,7 @@ from legato.control.loop.run_times import RunTimes
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.work import Work, read_work
 from legato.core.errors import FencedOut, StoreError, UnreadableRow, UsageError
-from legato.policy.earlier_runs import EarlierRun, merge_runs
+from legato.policy.earlier_runs import AlikeRuns, EarlierRun, merge_runs
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 
@@ -131,7 +131,7 @@ class ControlLoop:
         self._works: dict[str, Work] = {}
         self._unreadable: dict[str, str] = {}
         # By job: the attempt before which they were read, and the earlier runs of its code.
-        self._earlier_runs: dict[str, tuple[int, tuple[EarlierRun, ...]]] = {}
+        self._earlier_runs: dict[str, tuple[int, tuple[AlikeRuns, ...]]] = {}
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
         self._counted_at = -math.inf
@@ -370,7 +370,7 @@ class ControlLoop:
     def _read_runs_of(self, jobs: Sequence[Job], measured_speed_s: float) -> None:
         for job in jobs:
             try:
-                runs = merge_runs(self._store.read_earlier_runs(job.id), measured_speed_s)
+                runs = merge_runs(self._store.read_earlier_runs(job.id), measured_speed_s, self._now())
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 -- the job is scheduled without them

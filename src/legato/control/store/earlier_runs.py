@@ -7,6 +7,7 @@ changed between two jobs, so jobs that run such code have no earlier runs.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +21,17 @@ from legato.policy.earlier_runs import EarlierRun
 from legato.system.decoding import convert
 
 _NUM_RUNS: Final = 32
-_SAME: Final = ("program", "launcher", "environment", "data", "python", "num_threads", "cpu_capability", "num_cpus")
+_SAME: Final = (
+    "framework",
+    "program",
+    "launcher",
+    "environment",
+    "data",
+    "python",
+    "num_threads",
+    "cpu_capability",
+    "num_cpus",
+)
 """Fields of the spec that are equal in two runs of the same code."""
 
 _JOB: Final = select(jobs.c.owner, jobs.c.code, jobs.c.gpus_per_worker, jobs.c.spec).where(
@@ -73,4 +84,5 @@ def _read_run(own: dict[str, Any], spec: Any, progress: Any, machine_kind: Any) 
         num_micro_batches=known.num_micro_batches,
         has_same_parameters=spec.get("parameters") == own.get("parameters"),
         speeds=known.speeds,
+        parameters=json.dumps(spec.get("parameters"), sort_keys=True),
     )

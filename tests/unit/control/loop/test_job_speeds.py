@@ -13,7 +13,7 @@ from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, StoredNode
 from legato.control.stages import Stage
 from legato.core.speed import Speed
-from legato.policy.earlier_runs import EarlierRun
+from legato.policy.earlier_runs import EarlierRun, merge_runs
 from legato.policy.snapshot import JobDemand, Trial
 
 NOW = 1000.0
@@ -40,7 +40,7 @@ def see(job: Job, *kinds: str, **options: object) -> JobDemand:
     )
     slots = (*facts.slots, *(msgspec.structs.replace(facts.slots[0], id="m/0", node="m") for _ in kinds[1:]))
     pool = RoundFacts(msgspec.structs.replace(facts, nodes=nodes, slots=slots))
-    given = {"measured_speed_s": 60.0, "earlier_runs": {job.id: (RUN,)}} | options
+    given = {"measured_speed_s": 60.0, "earlier_runs": {job.id: merge_runs([RUN], 60.0, NOW)}} | options
     works = {job.id: None} if job.stage is Stage.QUEUED else {}
     (demand,) = make_snapshot(pool, NOTHING, {}, works, NOW, LeftOut(), **given).jobs  # type: ignore[arg-type]
     return demand
