@@ -7,8 +7,9 @@ lease another one has taken over writes nothing, a slot has one owner at most, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -31,6 +32,8 @@ from legato.core.errors import FencedOut, NotFound, SlotTaken, UsageError
 from legato.core.lifecycle import check_move
 from legato.policy.earlier_runs import EarlierRun
 from legato.policy.snapshot import RecentUse
+
+_NUM_RUNS: Final = 32  # as of the store
 
 _replace = msgspec.structs.replace
 
@@ -118,19 +121,21 @@ class MemoryLoopStore:
             RecentUse(queue=queue, user=user, num_slots=number) for (queue, user), number in sorted(totals.items())
         )
 
-    def read_earlier_runs(self, job: str) -> tuple[EarlierRun, ...]:
-        """Return the earlier runs of a job's code, the newest first."""
+    def read_earlier_runs(self, jobs: Sequence[str]) -> dict[str, tuple[EarlierRun, ...]]:
+        """Return the newest earlier runs of each job's code that have measured speeds, the newest first."""
+        return {job: tuple(itertools.islice(self._list_earlier_runs(job), _NUM_RUNS)) for job in jobs}
+
+    def _list_earlier_runs(self, job: str) -> Iterator[EarlierRun]:
         own = self.jobs[job]
-        return tuple(
-            EarlierRun(
-                machine_kind=other.machine_kind or "",
-                num_micro_batches=other.progress.num_micro_batches,
-                has_same_parameters=True,
-                speeds=other.progress.speeds,
-            )
-            for other in reversed(self.jobs.values())
-            if other.id != job and (other.owner, other.code) == (own.owner, own.code) and other.progress is not None
-        )
+        for other in reversed(self.jobs.values()):
+            is_same = other.id != job and (other.owner, other.code) == (own.owner, own.code)
+            if is_same and other.machine_kind is not None and other.progress is not None and other.progress.speeds:
+                yield EarlierRun(
+                    machine_kind=other.machine_kind,
+                    num_micro_batches=other.progress.num_micro_batches,
+                    has_same_parameters=True,
+                    speeds=other.progress.speeds,
+                )
 
     def read_used_slot_s(self, now: float) -> dict[str, float]:
         """Return the seconds of slots that each job which has not ended has had."""

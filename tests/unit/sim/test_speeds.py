@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -94,9 +95,9 @@ def test_earlier_runs_are_read_once_for_each_attempt(monkeypatch: pytest.MonkeyP
     read: list[tuple[str, int]] = []
     find = MemoryLoopStore.read_earlier_runs
 
-    def note(store: MemoryLoopStore, job: str) -> object:
-        read.append((job, store.jobs[job].attempt))
-        return find(store, job)
+    def note(store: MemoryLoopStore, jobs: Sequence[str]) -> object:
+        read.extend((job, store.jobs[job].attempt) for job in jobs)
+        return find(store, jobs)
 
     monkeypatch.setattr(MemoryLoopStore, "read_earlier_runs", note)
     plans = [msgspec.structs.replace(make_plan(name, 50), code=name) for name in "abc"]

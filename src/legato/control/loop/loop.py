@@ -20,6 +20,7 @@ from legato.control.drivers.drivers import DriverReport, Drivers
 from legato.control.loop import deciding, rounds
 from legato.control.loop.driver_caller import Caller
 from legato.control.loop.driver_calls import list_calls
+from legato.control.loop.earlier_runs import EarlierRuns
 from legato.control.loop.left_out import LeftOut, describe
 from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.loop.loop_stats import LoopStats
@@ -27,13 +28,12 @@ from legato.control.loop.run_times import RunTimes
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.work import Work, read_work
 from legato.core.errors import FencedOut, StoreError, UnreadableRow, UsageError
-from legato.policy.earlier_runs import AlikeRuns, EarlierRun, merge_runs
+from legato.policy.earlier_runs import EarlierRun
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 
 _SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
 _COUNT_EVERY_S: Final = 60.0  # between two counts of what users have used
-_MAX_READ: Final = 100  # jobs of which a round reads the earlier runs, so that a server with many jobs starts quickly
 _READS: Final = 1000  # of recent use within a half-life: it changes by less than 0.1 % of all slots meanwhile
 _REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
 
@@ -67,8 +67,11 @@ class LoopStore(Protocol):
         """Return the decayed use of all users, as an average number of slots."""
         ...
 
-    def read_earlier_runs(self, job: str) -> tuple[EarlierRun, ...]:
-        """Return the newest earlier runs of a job's code that have measured speeds, the newest first."""
+    def read_earlier_runs(self, jobs: Sequence[str]) -> Mapping[str, Sequence[EarlierRun]]:
+        """Return the newest earlier runs of each job's code that have measured speeds, the newest first.
+
+        The jobs are of one user and have the same code.
+        """
         ...
 
     def read_used_slot_s(self, now: float) -> Mapping[str, float]:
@@ -130,8 +133,7 @@ class ControlLoop:
         self._memories: dict[str, Memory] = {}
         self._works: dict[str, Work] = {}
         self._unreadable: dict[str, str] = {}
-        # By job: the attempt before which they were read, and the earlier runs of its code.
-        self._earlier_runs: dict[str, tuple[int, tuple[AlikeRuns, ...]]] = {}
+        self._earlier_runs = EarlierRuns(store.read_earlier_runs, wall_clock)
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
         self._counted_at = -math.inf
@@ -266,7 +268,7 @@ class ControlLoop:
                 left_out,
                 expects_agents=self._expects_agents,
                 measured_speed_s=self._rules.measured_speed_s,
-                earlier_runs={job: runs for job, (_, runs) in self._earlier_runs.items() if runs},
+                earlier_runs=self._earlier_runs.list_known(),
                 used_slot_s=self._used_slot_s,
             )
             snapshot = msgspec.structs.replace(snapshot, recent_use=self._recent_use)
@@ -354,29 +356,11 @@ class ControlLoop:
             await self._in_thread(self._read_new, sorted(new), left_out)
 
     async def _read_earlier_runs(self, jobs: Sequence[Job]) -> None:
-        """Read the earlier runs of the code of each job, when it is new and again when it has started."""
         if self._rules.measured_speed_s is None:
             return
-        for gone in set(self._earlier_runs) - {job.id for job in jobs}:
-            del self._earlier_runs[gone]
-        due = [
-            job
-            for job in jobs
-            if job.code is not None and job.is_elastic and self._earlier_runs.get(job.id, (None, ()))[0] != job.attempt
-        ]
+        due = self._earlier_runs.list_due(jobs)
         if due:
-            await self._in_thread(self._read_runs_of, due[:_MAX_READ], self._rules.measured_speed_s)
-
-    def _read_runs_of(self, jobs: Sequence[Job], measured_speed_s: float) -> None:
-        for job in jobs:
-            try:
-                runs = merge_runs(self._store.read_earlier_runs(job.id), measured_speed_s, self._now())
-            except StoreError:
-                raise
-            except Exception as error:  # noqa: BLE001 -- the job is scheduled without them
-                _log.error("the earlier runs of a job's code cannot be read", job=job.id, error=describe(error))
-                runs = ()
-            self._earlier_runs[job.id] = (job.attempt, runs)
+            await self._in_thread(self._earlier_runs.read, due, self._rules.measured_speed_s)
 
     def _read_new(self, jobs: Sequence[str], left_out: LeftOut) -> None:
         for job in jobs:

@@ -8,19 +8,20 @@ changed between two jobs, so jobs that run such code have no earlier runs.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, bindparam, select
 
 from legato.api.jobs import Progress
-from legato.control.store.database import Undecodable
-from legato.control.store.rows import fetch_each
+from legato.control.store.rows import at, fetch_each
 from legato.control.store.schema import jobs
 from legato.policy.earlier_runs import EarlierRun
 from legato.system.decoding import convert
 
 _NUM_RUNS: Final = 32
+_MOST_SEARCHED: Final = 500
 _SAME: Final = (
     "framework",
     "program",
@@ -34,55 +35,78 @@ _SAME: Final = (
 )
 """Fields of the spec that are equal in two runs of the same code."""
 
-_JOB: Final = select(jobs.c.owner, jobs.c.code, jobs.c.gpus_per_worker, jobs.c.spec).where(
-    jobs.c.id == bindparam("job")
+_JOBS: Final = select(jobs.c.id, jobs.c.owner, jobs.c.code, jobs.c.gpus_per_worker, jobs.c.spec).where(
+    jobs.c.id.in_(bindparam("jobs", expanding=True))
 )
-_RUNS: Final = (
-    select(jobs.c.spec, jobs.c.progress, jobs.c.machine_kind)
+_NEWEST: Final = (
+    select(jobs.c.id, jobs.c.spec, jobs.c.progress, jobs.c.machine_kind)
     .where(
         jobs.c.code == bindparam("code"),
         jobs.c.owner == bindparam("owner"),
         jobs.c.gpus_per_worker == bindparam("gpus_per_worker"),
-        jobs.c.id != bindparam("job"),
         jobs.c.started_at.is_not(None),
         jobs.c.machine_kind.is_not(None),
     )
     .order_by(jobs.c.id.desc())
-    .limit(_NUM_RUNS)
+    .limit(_MOST_SEARCHED)
+    .subquery()
+)
+_RUNS: Final = (
+    select(_NEWEST)
+    .where(at(_NEWEST.c.progress, ("speeds", 0)).as_string().is_not(None))
+    .order_by(_NEWEST.c.id.desc())
+    .limit(_NUM_RUNS + 1)  # one of them may be the job itself
 )
 
 
-def read_earlier_runs(connection: Connection, job: str) -> tuple[EarlierRun, ...]:
-    """Return earlier runs of a job's code that have measured speeds, of the newest 32 runs, the newest first.
+class _Run(msgspec.Struct, frozen=True):
+    id: str
+    spec: dict[str, Any]
+    progress: Progress
+    machine_kind: str
 
-    A run that cannot be read is left out.
+
+def read_earlier_runs(connection: Connection, names: Sequence[str]) -> dict[str, tuple[EarlierRun, ...]]:
+    """Return earlier runs of the code of jobs that have measured speeds, by job, the newest first.
+
+    At most the newest 32 of the newest 500 runs are read. A run that cannot be read is left out.
+
+    Args:
+        connection: to the database.
+        names: ids of jobs. Jobs of one user with the same code are read together.
     """
-    found = fetch_each(connection, _JOB.params(job=job))
-    if not found or found[0]["code"] is None or not isinstance(found[0]["spec"], dict):
-        return ()
-    own = dict(found[0])
-    spec = own.pop("spec")
-    rows = fetch_each(connection, _RUNS.params(job=job, **own))
-    runs = (_read_run(spec, row["spec"], row["progress"], row["machine_kind"]) for row in rows)
-    return tuple(run for run in runs if run is not None)
+    read: dict[tuple[Any, ...], list[_Run]] = {}
+    found = {}
+    for row in fetch_each(connection, _JOBS.params(jobs=list(names))):
+        own, spec = (row["code"], row["owner"], row["gpus_per_worker"]), row["spec"]
+        if row["code"] is None or not isinstance(spec, dict):
+            continue
+        if own not in read:
+            read[own] = _read_runs(connection, *own)
+        others = [run for run in read[own] if run.id != row["id"]][:_NUM_RUNS]
+        found[row["id"]] = tuple(_describe(run, spec) for run in others if _is_same(run.spec, spec))
+    return found
 
 
-def _read_run(own: dict[str, Any], spec: Any, progress: Any, machine_kind: Any) -> EarlierRun | None:
-    if not isinstance(spec, dict) or progress is None or isinstance(progress, Undecodable):
-        return None
-    if any(spec.get(name) != own.get(name) for name in _SAME):
-        return None
-    try:
-        known = convert(progress, Progress)
-        kind = convert(machine_kind, str)
-    except msgspec.ValidationError:
-        return None
-    if not known.speeds:
-        return None
+def _read_runs(connection: Connection, code: Any, owner: Any, gpus_per_worker: Any) -> list[_Run]:
+    runs = []
+    for row in fetch_each(connection, _RUNS.params(code=code, owner=owner, gpus_per_worker=gpus_per_worker)):
+        try:
+            runs.append(convert({str(name): value for name, value in row.items()}, _Run))
+        except msgspec.ValidationError:
+            continue
+    return runs
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(name) == other.get(name) for name in _SAME)
+
+
+def _describe(run: _Run, spec: Mapping[str, Any]) -> EarlierRun:
     return EarlierRun(
-        machine_kind=kind,
-        num_micro_batches=known.num_micro_batches,
-        has_same_parameters=spec.get("parameters") == own.get("parameters"),
-        speeds=known.speeds,
-        parameters=json.dumps(spec.get("parameters"), sort_keys=True),
+        machine_kind=run.machine_kind,
+        num_micro_batches=run.progress.num_micro_batches,
+        has_same_parameters=run.spec.get("parameters") == spec.get("parameters"),
+        speeds=run.progress.speeds,
+        parameters=json.dumps(run.spec.get("parameters"), sort_keys=True),
     )

@@ -153,10 +153,13 @@ class Loop:
         """Return the decayed use of all users, as an average number of slots."""
         return Usage(self._database).read_recent(now, half_life_s)
 
-    def read_earlier_runs(self, job: str) -> tuple[EarlierRun, ...]:
-        """Return the newest earlier runs of a job's code that have measured speeds, the newest first."""
+    def read_earlier_runs(self, jobs: Sequence[str]) -> dict[str, tuple[EarlierRun, ...]]:
+        """Return the newest earlier runs of each job's code that have measured speeds, the newest first.
+
+        The jobs are of one user and have the same code; jobs that are not known are left out.
+        """
         with self._database.reading() as connection:
-            return read_earlier_runs(connection, job)
+            return read_earlier_runs(connection, jobs)
 
     def read_used_slot_s(self, now: float) -> dict[str, float]:
         """Return the seconds of slots that each job which has not ended has had in all attempts."""

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
-from sqlalchemy import Boolean, Column, Connection, Executable, RowMapping, Select, case
+from sqlalchemy import Boolean, ColumnElement, Connection, Executable, RowMapping, Select, case
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -117,8 +117,8 @@ def _ask_sqlite(element: _IsJSON, compiler: Any, **options: Any) -> str:
     return f"json_valid({compiler.process(element.clauses, **options)})"
 
 
-def at(column: Column[Any], key: str | tuple[str, ...]) -> Any:
-    """Return the JSON value of a column under a key, or under several, the outermost first.
+def at(column: ColumnElement[Any], key: str | tuple[str | int, ...]) -> Any:
+    """Return the JSON value of a column under a key, or under several keys and places of lists, the outermost first.
 
     Excludes other text, which fails SQLite's query.
     """

@@ -350,7 +350,7 @@ jobs = Table(
     Index(None, "queue", "id"),
     Index(None, "stage", "id"),
     Index(None, "ended_at"),
-    Index(None, "code"),
+    Index(None, "code", "owner", "id"),
     Index(None, "project", "id"),
     Index(None, "experiment", "id"),
     Index(None, "definition", "id"),

@@ -269,3 +269,18 @@ def test_a_driver_of_which_nothing_can_be_found_out_hides_no_other(tmp_path: Any
 
     found = asyncio.run(ask())
     assert {job: report.state.value for job, report in found.items()} == {"j-1": "silent", "j-2": "silent"}
+
+
+def test_a_job_whose_earlier_runs_cannot_be_read_is_scheduled() -> None:
+    def fail(_jobs: object) -> None:
+        raise ValueError("damaged")
+
+    async def story(world: World) -> None:
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(world.store, "read_earlier_runs", fail)
+            job = submit(world, "job", code="c" * 64)
+            loop = world.make_loop()
+            await do_rounds(loop)
+            assert stages(world, job) == [Stage.RUNNING] and loop.stats.num_failed == 0
+
+    on_a_platform(story)
