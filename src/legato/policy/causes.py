@@ -153,7 +153,9 @@ class Causes:
         slowdown = job.slowdown
         if slowdown is not None and claim.target == claim.hi and num_workers <= slowdown.most < job.max_workers:
             was = "earlier runs of its code were" if slowdown.slower in job.earlier else "it was"
-            return Cause(f"{was} slower with {slowdown.slower} workers than with {slowdown.best}")
+            is_mixed = slowdown.slower in job.earlier and slowdown.best not in job.earlier
+            best = f"it is with {slowdown.best}" if is_mixed else f"with {slowdown.best}"
+            return Cause(f"{was} slower with {slowdown.slower} workers than {best}")
         if claim.target == claim.hi or claim.share >= claim.target + each:
             return _explain_useless(claim)
         cause = self._explain_share(claim)

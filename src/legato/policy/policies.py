@@ -41,8 +41,9 @@ _MAX_REPETITIONS: Final = 5
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
     """Decide which slots each job of a snapshot gets now, with a reason.
 
-    The result does not depend on the order of the snapshot's parts. Carry the decisions out, pass ``wanted`` and
-    ``wanted_since`` back, and decide again: if nothing else happens, decisions soon stay the same.
+    The result does not depend on the order of the snapshot's parts. Carry the decisions out, pass ``wanted``,
+    ``wanted_since``, ``is_trial`` and ``num_trials`` back, and decide again: if nothing else happens, decisions soon
+    stay the same.
 
     Args:
         snapshot: the pool at this moment.

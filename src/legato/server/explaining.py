@@ -9,7 +9,7 @@ from typing import Final
 from legato.api import jobs
 from legato.api.jobs import LostSlot, Party
 from legato.control.records import Allocation, Holder, Job
-from legato.control.roles import Asker
+from legato.control.roles import Asker, Role
 from legato.control.stages import ENDED, UNDECIDED, Stage
 from legato.control.store import Store
 from legato.core.balance import cheap_numbers, describe_cheap_numbers
@@ -71,7 +71,9 @@ class Explainer:
         freed = self._find_freed(job)
         lost = self._find_lost(job, {decision.time: decision.reason for decision in decisions})
         wants_more = self._wants_more(job, latest)
-        speeds = _describe_speeds(job, demand)
+        # What other jobs of its owner have measured is not for everybody who may see this one.
+        sees_earlier = self._asker.name == job.owner or self._asker.role is Role.ADMIN
+        speeds = _describe_speeds(job, demand, has_earlier=sees_earlier)
         holders = self._find_holders(job) if wants_more else ()
         return Explanation(
             job=job.id,
@@ -244,10 +246,10 @@ def _title(holder: Holder) -> str:
     return f"{holder.owner}/{holder.name}"
 
 
-def _describe_speeds(job: Job, demand: JobDemand | None) -> tuple[str, ...]:
+def _describe_speeds(job: Job, demand: JobDemand | None, *, has_earlier: bool) -> tuple[str, ...]:
     """Describe the speeds that a job has measured, and those of earlier runs that the policy expects of it."""
     own = () if job.progress is None else job.progress.speeds
-    earlier = [one for one in demand.speeds if one.num_workers in demand.earlier] if demand is not None else []
+    earlier = [one for one in demand.speeds if one.num_workers in demand.earlier] if demand and has_earlier else []
     told = [f"Its measured speed: {_list_speeds(own)}."] if own and job.stage not in ENDED else []
     told += [f"From earlier runs of the same code: {_list_speeds(earlier)}."] if earlier else []
     return tuple(told)

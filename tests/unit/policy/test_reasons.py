@@ -41,6 +41,9 @@ def test_a_job_gives_back_a_slot_that_made_it_slower_and_another_job_gets_it() -
     snapshot = changed(snapshot, "resnet", slowdown=Slowdown(best=2, slower=3, most=2))
     decisions = decide(snapshot, EAGER)
     assert told(decisions)["resnet"] == "2 of up to 4 slots: it was slower with 3 workers than with 2"
+    for earlier, than in (((3,), "than it is with 2"), ((2, 3), "than with 2")):
+        reason = told(decide(changed(snapshot, "resnet", earlier=earlier), EAGER))["resnet"]
+        assert reason == f"2 of up to 4 slots: earlier runs of its code were slower with 3 workers {than}"
     want = "starts with 1 of up to 4 slots, on the way to 2: the slots that user anna leaves"
     assert told(decisions)["bert"] == want
 

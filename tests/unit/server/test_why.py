@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from legato.control.stages import Stage
 from legato.core.balance import describe_cheap_numbers
 from legato.core.speed import Speed
 from legato.policy.snapshot import Decision, DecisionKind, JobDemand, Snapshot
+from legato.server.routes.job_details import _find_last_demand
 
 
 def decision(job: str, wanted: int, *because: str) -> Decision:
@@ -133,7 +135,24 @@ def test_measured_speeds_are_named_with_those_of_earlier_runs(platform: Platform
     platform.loop.snapshot = Snapshot(now=NOW, slots=(), jobs=(msgspec.structs.replace(demand, earlier=(1,)),))
     told = platform.get(f"jobs/{job}/explain")["sentences"]
     assert "Its measured speed: 12346 samples/s with 2 workers on 2 nodes." in told
-    assert "From earlier runs of the same code: 812.4 samples/s with 1 worker." in told
+    earlier_told = "From earlier runs of the same code: 812.4 samples/s with 1 worker."
+    assert earlier_told in told
+    assert earlier_told in platform.get(f"jobs/{job}/explain", who="admin")["sentences"]
+    assert earlier_told not in platform.get(f"jobs/{job}/explain", who="eye")["sentences"], "it is about other jobs"
+
+
+def test_a_decision_in_another_thread_does_not_break_an_explanation() -> None:
+    class Loop:
+        """The loop forgets its snapshot between any two reads."""
+
+        def __init__(self) -> None:
+            self.seen = [None, Snapshot(now=NOW, slots=(), jobs=())]
+
+        @property
+        def snapshot(self) -> Snapshot | None:
+            return self.seen.pop()
+
+    assert _find_last_demand(SimpleNamespace(loop=Loop()), "j-1") is None  # type: ignore[arg-type]
 
 
 def test_slots_of_workers_that_cannot_connect_are_explained(platform: Platform) -> None:

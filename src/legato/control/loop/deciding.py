@@ -72,6 +72,7 @@ def make_snapshot(
     has_agents = expects_agents or any(node.engine != LOCAL for node in pool.facts.nodes)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     kept = dict.fromkeys((node.name for node in pool.facts.nodes if policy.TEST_LABEL in (node.labels or {})), _KEPT)
+    only_kind = _find_only_kind(pool)
     jobs = []
     for job in in_play.values():
         if job.id in left_out.jobs:
@@ -79,7 +80,8 @@ def make_snapshot(
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
             if measured_speed_s is not None:
-                described = _add_speeds(pool, described, job, earlier_runs.get(job.id, ()), measured_speed_s, now)
+                runs = _complete_kinds(pool, earlier_runs.get(job.id, ()))
+                described = _add_speeds(described, job, runs, only_kind, measured_speed_s, now)
             if used := used_slot_s.get(job.id):
                 described = msgspec.structs.replace(described, used_slot_s=used)
             if kept and policy.TEST_LABEL not in described.labels:
@@ -110,11 +112,17 @@ def make_snapshot(
     return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues, nodes=nodes)
 
 
+def _complete_kinds(pool: RoundFacts, runs: Sequence[AlikeRuns]) -> Sequence[AlikeRuns]:
+    if not any(run.machine_kind.startswith("/") for run in runs):
+        return runs
+    return [msgspec.structs.replace(run, machine_kind=_complete_kind(pool, run.machine_kind)) for run in runs]
+
+
 def _add_speeds(
-    pool: RoundFacts,
     described: policy.JobDemand,
     job: Job,
     runs: Sequence[AlikeRuns],
+    only_kind: str | None,
     measured_speed_s: float,
     now: float,
 ) -> policy.JobDemand:
@@ -122,8 +130,8 @@ def _add_speeds(
     known = () if job.progress is None else job.progress.speeds
     speeds = tuple(one for one in known if one.measured_s >= measured_speed_s and is_possible(one))
     earlier: tuple[Speed, ...] = ()
-    kind = (described.machine_kind or _find_only_kind(pool)) if runs else None
-    if kind is not None:
+    kind = described.machine_kind or only_kind
+    if runs and kind is not None:
         try:
             earlier = find_earlier_speeds(
                 runs,

@@ -111,7 +111,8 @@ def get_system_metrics(
 
 def _find_last_demand(here: Services, job: str) -> JobDemand | None:
     """Return a job as the policy saw it in its last decision; None if this server did not make it."""
-    seen = () if here.loop.snapshot is None else here.loop.snapshot.jobs
+    snapshot = here.loop.snapshot  # read once: the loop, in another thread, replaces it
+    seen = () if snapshot is None else snapshot.jobs
     return next((demand for demand in seen if demand.id == job), None)
 
 

@@ -67,6 +67,35 @@ def test_a_waiting_job_gets_them_if_all_machines_are_of_one_kind() -> None:
     assert see(job, "y").earlier == ()
 
 
+def test_a_run_of_an_earlier_release_was_on_the_servers_kind_of_machine() -> None:
+    job = msgspec.structs.replace(make_running(2, "said"), started_at=NOW - 60, machine_kind="x/cpu")
+    runs = merge_runs([msgspec.structs.replace(RUN, machine_kind="/cpu")], 60.0, NOW)
+    assert see(job, "x", earlier_runs={job.id: runs}).earlier == (1, 2)
+    assert see(msgspec.structs.replace(job, machine_kind="y/cpu"), "x", earlier_runs={job.id: runs}).earlier == ()
+
+
+def test_the_only_kind_of_the_pool_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("legato.control.loop.deciding._find_only_kind", lambda pool: asked.append(pool) or "x/cpu")
+    job = msgspec.structs.replace(make_running(0, "said"), stage=Stage.QUEUED, attempt=0, started_at=None)
+    jobs = tuple(msgspec.structs.replace(job, id=f"j{number}") for number in range(5))
+    pool = RoundFacts(msgspec.structs.replace(make_pool(job, ()).facts, jobs=jobs))
+    runs = {one.id: merge_runs([RUN], 60.0, NOW) for one in jobs}
+    works = dict.fromkeys(runs)
+    seen = make_snapshot(
+        pool,
+        NOTHING,
+        {},
+        works,  # type: ignore[arg-type]
+        NOW,
+        LeftOut(),
+        measured_speed_s=60.0,
+        earlier_runs=runs,
+    )
+    assert [one.earlier for one in seen.jobs] == [(1, 2)] * 5
+    assert len(asked) == 1
+
+
 def test_own_measurements_replace_them_number_by_number() -> None:
     progress = Progress(time=NOW, speeds=(make_speed(2, 9.0), make_speed(1, 1.0, measured_s=20.0)))
     job = msgspec.structs.replace(make_running(2, "said"), started_at=NOW, machine_kind="x/cpu", progress=progress)
