@@ -32,7 +32,7 @@ GRAMMAR: Final = {
     "strayed": "<its> (?:<other_kind>|<incomplete>)",
     "other_kind": "on another kind of machine than the others",
     "incomplete": "of a worker that has lost another GPU, or on another kind of machine",
-    "loss": "(?:<gainer>|<too_few>|<maximum_is>|it <refusal>|<number>)",
+    "loss": "(?:<tries>(?:; <gainer>)?|<gainer>|<too_few>|<maximum_is>|it <refusal>|<number>)",
     "gainer": "<title> <does> and <relation>(?:; (?:so does|so do|also) <names:others>)?",
     "does": "(?:<does_resume>|<does_submit>|<does_wait>|<does_recover>|<does_grow>)",
     "does_resume": "resumes",
@@ -92,9 +92,10 @@ GRAMMAR: Final = {
     "lease": "(?:a worker may still run on lost node <word:node> until the lease of its agent is over"
     "|workers may still run on lost nodes <list> until the leases of their agents are over)",
     # The same number.
-    "keep": "<of>(?:<misfit>|<until_first>|<frozen>|<surplus>|<will_grow>|<way>?: <number>; <n:new> of them "
+    "keep": "<of>(?:<until_trial>|<misfit>|<until_first>|<frozen>|<surplus>|<will_grow>|<way>?: <number>; <n:new> of them "
     "(?:is|are) new, because <replaced>|: <number>)",
     "replaced": "(?:<lost>; <strayed>|<lost>|<strayed>)",
+    "until_trial": ", until <tries>",
     "misfit": ", until it may be resized; its minimum does not fit any more",
     "until_first": ", until <names:first> can use them, which (?:goes|go) first",
     "frozen": ": (?:<lease>|<busy>), and it (?:grows|shrinks) to <n:target> afterwards",
@@ -113,12 +114,15 @@ GRAMMAR: Final = {
     "|if nothing changes for <real:stability> s)",
     # Why the number is not larger.
     "of": "(?:<n:size> of up to <n:most> slots?|<n:size> of its <n:most> slots?|<n:size> slots?)",
-    "number": "(?:<at_maximum>|<all_needed>|<few_micro_batches>|<slower>|(?:<useless>|<share>)(?:; <others>)?|<limit>)",
+    "number": "(?:<tries>|<at_maximum>|<all_needed>|<few_micro_batches>|<slower>|(?:<useless>|<share>)(?:; <others>)?|<limit>)",
     "at_maximum": "its maximum",
     "all_needed": "all that it needs",
     "few_micro_batches": "its step has only <n:total> micro-batch(?:es)?(?:<below_minimum>)?",
     "below_minimum": ", fewer than its minimum of <n:least> workers",
-    "slower": "it was slower with <n:slower> workers than with <n:best>",
+    "slower": "(?:it was|<earlier>) slower with <n:slower> workers than (?:<own_best>)?with <n:best>",
+    "earlier": "earlier runs of its code were",
+    "own_best": "it is ",
+    "tries": "it tries <n:mine> workers?, and <title:partner> <n:theirs>, to measure their speeds",
     "useless": "<n:first>(?: to <n:last>)? workers would be no faster than <n:has> with its <n:total> micro-batches",
     "share": "(?:<all_slots>|<queue_ceiling>|<queue_share>|<order_share>|<left_by>|<of_user>|<by_peers>)",
     "all_slots": "all that <whole> has",

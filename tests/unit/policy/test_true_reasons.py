@@ -14,14 +14,16 @@ from tests.unit.policy.sentences import GRAMMAR
 from tests.unit.policy.test_kinds import TWO_KINDS, make_pool, refused_by
 from tests.unit.policy.test_moves import R1, give
 from tests.unit.policy.test_recent_use import used_snapshots
+from tests.unit.policy.test_trials import RULES, make_pair, measure
 from tests.unit.policy.truth import Truth
-from tests.unit.policy.world import EAGER, make_job, make_speed, settle, with_job
+from tests.unit.policy.world import EAGER, carry_out, make_job, make_speed, settle, with_job
 from tests.unit.policy.worlds import any_jobs, any_rules, any_snapshots, for_any, mixed_snapshots
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import JobDemand, Node, Queue, Snapshot
+from legato.policy.speeds import Slowdown
 from legato.policy.whatif import plan
 
 
@@ -93,10 +95,23 @@ def say_rare_things() -> Iterator[tuple[Snapshot, Rules]]:
     yield with_job(pool, second), msgspec.structs.replace(EAGER, long_job_slot_s=50.0)
 
 
+def say_what_is_measured() -> Iterator[tuple[Snapshot, Rules]]:
+    """Yield pools with speeds of earlier runs, and with jobs that try other numbers of workers."""
+    speeds = (make_speed(2, 2.0), make_speed(4, 1.5))
+    slow = Slowdown(best=2, slower=4, most=3)
+    for earlier in ((), (2, 4), (4,)):
+        job = make_job("anna/a", 8, speeds=speeds, slowdown=slow, earlier=earlier)
+        yield make_pool(job, a=8), EAGER
+    pool = measure(settle(make_pair(), RULES)[0], {"a": 0.0, "b": 1.0})
+    for _ in range(6):
+        yield pool, RULES
+        pool = carry_out(pool, decide(pool, RULES), after_s=4.0)
+
+
 def test_every_sentence_of_the_grammar_is_said() -> None:
     """So no sentence stays unchecked, and the grammar has no sentence that the policy never says."""
     missing = set(GRAMMAR)
-    for snapshot, rules in say_rare_things():
+    for snapshot, rules in (*say_rare_things(), *say_what_is_measured()):
         missing -= check(snapshot, rules)
     for seed in range(500):
         source = random.Random(seed)

@@ -511,6 +511,19 @@ class _Check(PlaceChecks):
         assert slowdown is not None
         assert (part.number("slower"), part.number("best")) == (slowdown.slower, slowdown.best)
         assert self._num_workers <= slowdown.most
+        is_earlier = [number in self._job.earlier for number in (slowdown.slower, slowdown.best)]
+        assert (part.has("earlier"), part.has("own_best")) == (is_earlier[0], is_earlier == [True, False])
+
+    def see_tries(self, part: Part) -> None:
+        partner = self._truth.by_title[part.parts["partner"].text]
+        self._named.add(partner.id)
+        mine, theirs = self._decision.trial, self._truth.of[partner.id].trial
+        assert mine is not None and theirs is not None and self._truth.rules.policy is Policy.THROUGHPUT
+        assert (mine.partner, theirs.partner) == (partner.id, self._job.id)
+        assert (mine.tried, theirs.tried) == (self._wanted, self._truth.wanted[partner.id])
+        assert part.number("mine") == self._num_workers
+        assert part.number("theirs") == theirs.tried // partner.gpus_per_worker
+        assert mine.tried + theirs.tried == mine.usual + theirs.usual
 
     def see_useless(self, part: Part) -> None:
         total, first = self._job.num_micro_batches, part.number("first")
