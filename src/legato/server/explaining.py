@@ -71,7 +71,7 @@ class Explainer:
         freed = self._find_freed(job)
         lost = self._find_lost(job, {decision.time: decision.reason for decision in decisions})
         wants_more = self._wants_more(job, latest)
-        # What other jobs of its owner have measured is not for everybody who may see this one.
+        # Other users who may see this job may not be allowed to see what other jobs of its owner have measured.
         sees_earlier = self._asker.name == job.owner or self._asker.role is Role.ADMIN
         speeds = _describe_speeds(job, demand, has_earlier=sees_earlier)
         holders = self._find_holders(job) if wants_more else ()
