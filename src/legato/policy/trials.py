@@ -148,7 +148,7 @@ def _find_new(group: Sequence[Claim], now: float, rules: Rules) -> Pair | None:
         less = None if more is None else _find_less(giver, more - taker.target)
         if more is None or less is None or giver.target - less != more - taker.target:
             continue
-        if (giver.job.gpus_per_worker, giver.needs) == (taker.job.gpus_per_worker, taker.needs):
+        if giver.needs == taker.needs:
             return (
                 (giver, Trial(partner=taker.job.id, usual=giver.target, tried=less, since=now)),
                 (taker, Trial(partner=giver.job.id, usual=taker.target, tried=more, since=now)),
