@@ -92,8 +92,8 @@ GRAMMAR: Final = {
     "lease": "(?:a worker may still run on lost node <word:node> until the lease of its agent is over"
     "|workers may still run on lost nodes <list> until the leases of their agents are over)",
     # The same number.
-    "keep": "<of>(?:<until_trial>|<misfit>|<until_first>|<frozen>|<surplus>|<will_grow>|<way>?: <number>; <n:new> of them "
-    "(?:is|are) new, because <replaced>|: <number>)",
+    "keep": "<of>(?:<until_trial>|<misfit>|<until_first>|<frozen>|<surplus>|<will_grow>"
+    "|<way>?: <number>; <n:new> of them (?:is|are) new, because <replaced>|: <number>)",
     "replaced": "(?:<lost>; <strayed>|<lost>|<strayed>)",
     "until_trial": ", until <tries>",
     "misfit": ", until it may be resized; its minimum does not fit any more",
@@ -114,7 +114,8 @@ GRAMMAR: Final = {
     "|if nothing changes for <real:stability> s)",
     # Why the number is not larger.
     "of": "(?:<n:size> of up to <n:most> slots?|<n:size> of its <n:most> slots?|<n:size> slots?)",
-    "number": "(?:<tries>|<at_maximum>|<all_needed>|<few_micro_batches>|<slower>|(?:<useless>|<share>)(?:; <others>)?|<limit>)",
+    "number": "(?:<tries>|<at_maximum>|<all_needed>|<few_micro_batches>|<slower>"
+    "|(?:<useless>|<share>)(?:; <others>)?|<limit>)",
     "at_maximum": "its maximum",
     "all_needed": "all that it needs",
     "few_micro_batches": "its step has only <n:total> micro-batch(?:es)?(?:<below_minimum>)?",

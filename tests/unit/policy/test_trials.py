@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.policy.test_throughput import BY_JOB, RULES, curve, sizes
 from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, make_speed, settle, without_job
 from tests.unit.policy.worlds import any_snapshots, for_any, mixed_snapshots
@@ -291,7 +293,8 @@ def test_a_trial_is_small_and_moves_only_slots_of_jobs_that_share_by_speed(
         assert sum(found.of(job).wanted for job in group) == sum(before.of(job).wanted for job in group)
 
 
-@for_any(
+@settings(deadline=None, max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow])
+@given(
     st.lists(
         st.tuples(
             st.sampled_from([0.0, 0.02, 0.1, 0.5, 2.0]), st.integers(1, 12), st.sampled_from([60, 75, 140, None])

@@ -14,7 +14,7 @@ from tests.unit.policy.sentences import GRAMMAR
 from tests.unit.policy.test_kinds import TWO_KINDS, make_pool, refused_by
 from tests.unit.policy.test_moves import R1, give
 from tests.unit.policy.test_recent_use import used_snapshots
-from tests.unit.policy.test_trials import RULES, make_pair, measure
+from tests.unit.policy.test_trials import REAL, RULES, make_pair, measure
 from tests.unit.policy.truth import Truth
 from tests.unit.policy.world import EAGER, carry_out, make_job, make_speed, settle, with_job
 from tests.unit.policy.worlds import any_jobs, any_rules, any_snapshots, for_any, mixed_snapshots
@@ -103,6 +103,7 @@ def say_what_is_measured() -> Iterator[tuple[Snapshot, Rules]]:
         job = make_job("anna/a", 8, speeds=speeds, slowdown=slow, earlier=earlier)
         yield make_pool(job, a=8), EAGER
     pool = measure(settle(make_pair(), RULES)[0], {"a": 0.0, "b": 1.0})
+    yield pool, REAL
     for _ in range(6):
         yield pool, RULES
         pool = carry_out(pool, decide(pool, RULES), after_s=4.0)
