@@ -531,9 +531,8 @@ class PilotPool:
         for end in due:
             _log.info("a pilot is ended", node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
             self._asked_at[end.pilot.id, end.pilot.uid, end.force] = now
-            if (
-                end.reason != _NOT_JOINED and (end.pilot.id, end.pilot.uid) not in strays
-            ):  # a stray may have the node of another pilot
+            # A stray may have the node of another pilot.
+            if end.reason != _NOT_JOINED and (end.pilot.id, end.pilot.uid) not in strays:
                 self._ended.add(end.pilot.node)
         await self._cluster.end([end.pilot for end in due], force=due[0].force)
         if due[0].force:
