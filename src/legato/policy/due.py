@@ -42,6 +42,6 @@ def _share_by_user(claims: Sequence[Claim], share: float, levels: Mapping[tuple[
 
 
 def _share(claims: Sequence[Claim], share: float) -> None:
-    shares = share_out(share, [Bounds(claim.job.priority, 0, claim.hi) for claim in claims])
+    shares = share_out(share, [Bounds(claim.weight, 0, claim.hi) for claim in claims])
     for claim, due in zip(claims, shares, strict=True):
         claim.due = due

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -15,6 +16,8 @@ MAX_AGE_S: Final = 30 * 86_400.0
 """Older measurements do not count: drivers, libraries and machines have changed since."""
 ALONE_S: Final = 86_400.0
 """A measurement that no second run confirms shows for so long that a job is slower with more workers."""
+_MOST_ALIKE: Final = 8
+"""So many sets of parameters count, those of the newest runs: more would cost time in each decision."""
 _MOST_APART: Final = 1.25
 """Runs whose speeds differ by more than this factor compute something else."""
 
@@ -79,7 +82,7 @@ def merge_runs(runs: Iterable[EarlierRun], measured_speed_s: float, now: float) 
             speeds=tuple(_find_median(found) for found in sizes.values()),
             agreed=frozenset(size for size, found in sizes.items() if _agree(found)),
         )
-        for (kind, total, same, _), sizes in alike.items()
+        for (kind, total, same, _), sizes in itertools.islice(alike.items(), _MOST_ALIKE)
     )
 
 

@@ -22,7 +22,8 @@ def weigh_long_jobs(pool: SortedSnapshot, rules: Rules) -> None:
     if rules.long_job_slot_s is None or not rules.policy.is_fair:
         return
     before: dict[tuple[str, str], list[Claim]] = {}
-    for claim in pool.claims:  # in order of precedence
+    # Not in the order of precedence, in which a job that has too few slots for long goes first.
+    for claim in sorted(pool.claims, key=lambda claim: (-claim.job.priority, claim.job.submitted_at, claim.job.id)):
         job = claim.job
         if job.used_slot_s < rules.long_job_slot_s or claim.hi < claim.lo:
             continue

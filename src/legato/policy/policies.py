@@ -42,8 +42,8 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
     """Decide which slots each job of a snapshot gets now, with a reason.
 
     The result does not depend on the order of the snapshot's parts. Carry the decisions out, pass ``wanted``,
-    ``wanted_since``, ``is_trial`` and ``num_trials`` back, and decide again: if nothing else happens, decisions soon
-    stay the same.
+    ``wanted_since``, ``trial`` and ``num_trials`` back, and decide again: if nothing else happens, decisions soon stay
+    the same.
 
     Args:
         snapshot: the pool at this moment.
@@ -83,9 +83,9 @@ def _list_levels(pool: SortedSnapshot) -> tuple[UseLevel, ...]:
 
 def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
     """Decide on the slots of one kind of machine; return when the decision changes without other news."""
+    weigh_long_jobs(pool, rules)
     if rules.policy.is_fair and rules.fair_finish_s is not None:
         set_due(pool)
-    weigh_long_jobs(pool, rules)
     share_scarce(pool, rules)
     decide_targets(pool, rules)
     plan = Plan(pool)

@@ -98,7 +98,7 @@ def find_cooled_at(job: JobDemand, rules: Rules) -> float:
 def _worth(claim: Claim, now: float) -> tuple[bool, bool, int, float, float, str]:
     """Rank claims with too many slots: the first one loses slots first."""
     job = claim.job
-    over = (claim.held - claim.share) / job.priority
+    over = (claim.held - claim.share) / claim.weight
     return (claim.target == 0, claim.ready_at > now, job.priority, -over, -job.submitted_at, job.id)
 
 

@@ -61,7 +61,8 @@ def _end_trial(job: JobDemand, trial: Trial, partner: JobDemand | None, now: flo
     if rules.policy is not Policy.THROUGHPUT or partner is None or not is_pair:
         return msgspec.structs.replace(job, trial=None)
     if is_late:
-        return msgspec.structs.replace(job, trial=None, num_trials=job.num_trials if is_measured(job) else MAX_TRIALS)
+        is_hopeless = trial.has_begun and not is_measured(job)
+        return msgspec.structs.replace(job, trial=None, num_trials=MAX_TRIALS if is_hopeless else job.num_trials)
     if is_measured(job) and is_measured(partner):
         return msgspec.structs.replace(job, trial=None)
     before = tuple(one for one in job.speeds if one.num_workers * job.gpus_per_worker == trial.usual)
@@ -104,14 +105,15 @@ def try_numbers(pool: SortedSnapshot, plan: Plan, rules: Rules) -> Plan:
 
 def _try(pair: Pair, pool: SortedSnapshot, plan: Plan) -> Plan:
     (giver, _), (taker, _) = pair
+    shares = [claim.share for claim, _ in pair]
     for claim, trial in pair:
         claim.target, claim.share, claim.trial = trial.tried, float(trial.tried), trial
     giver.tries_with, taker.tries_with = taker, giver
     after = Plan(pool)
     if all(len(after.find_slots(claim)) >= claim.target for claim in after.wanting):
         return after
-    for claim, trial in pair:
-        claim.target, claim.share, claim.trial, claim.tries_with = trial.usual, float(trial.usual), None, None
+    for (claim, trial), share in zip(pair, shares, strict=True):
+        claim.target, claim.share, claim.trial, claim.tries_with = trial.usual, share, None, None
     return plan
 
 

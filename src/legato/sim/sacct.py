@@ -114,7 +114,7 @@ class _Row(msgspec.Struct):
     submitted_at: float
     slots: int
     elapsed_s: float
-    part: str
+    parts: dict[str, tuple[int, float]]  # slots and seconds of each component of a heterogeneous job
 
 
 def _count(number: int, what: str) -> str:
@@ -371,7 +371,7 @@ def _count_resources(text: str, unit: SlotUnit, where: str) -> int:
 
 
 def _read_number(text: str, where: str) -> int:
-    if not text.isdecimal() or int(text) > _MOST_SLOTS:
+    if not text.isdecimal() or len(text) > 18 or int(text) > _MOST_SLOTS:
         raise UsageError(f"{where} has the number '{text[:40]}'. Write a whole number up to {_MOST_SLOTS:,}.")
     return int(text)
 
@@ -393,26 +393,23 @@ def _make_row(values: Mapping[str, str], number: int, slots: int, elapsed_s: flo
         submitted_at=max(submitted_at, eligible_at or 0.0),
         slots=slots,
         elapsed_s=elapsed_s,
-        part="",
+        parts={},
     )
 
 
 def _add(rows: dict[tuple[str, str], _Row], found: re.Match[str], row: _Row, where: str) -> None:
     """Add a job, a component of a heterogeneous job, or another run of a job that was requeued."""
-    row.part = found["part"] or ""
-    key = (found["job"], found["task"] or "")
-    known = rows.get(key)
-    if known is None:
-        rows[key] = row
-    elif known.part != row.part:
-        known.slots += row.slots
-        known.elapsed_s = max(known.elapsed_s, row.elapsed_s)
-        if known.slots > _MOST_SLOTS:
-            raise UsageError(f"{where}: the components of the job have more than {_MOST_SLOTS:,} slots.")
-    else:
-        known.submitted_at = min(known.submitted_at, row.submitted_at)
-        known.slots = max(known.slots, row.slots)
-        known.elapsed_s += row.elapsed_s
+    part = found["part"] or ""
+    known = rows.setdefault((found["job"], found["task"] or ""), row)
+    slots, elapsed_s = known.parts.get(part, (0, 0.0))
+    known.parts[part] = max(slots, row.slots), elapsed_s + row.elapsed_s
+    if known is row:
+        return
+    known.submitted_at = min(known.submitted_at, row.submitted_at)
+    known.slots += known.parts[part][0] - slots
+    known.elapsed_s = max(known.elapsed_s, known.parts[part][1])
+    if known.slots > _MOST_SLOTS:
+        raise UsageError(f"{where}: the components of the job have more than {_MOST_SLOTS:,} slots.")
 
 
 def _plan(row: _Row, begin: float, scaling: Scaling) -> PlannedJob:

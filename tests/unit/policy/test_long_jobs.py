@@ -47,6 +47,15 @@ def test_a_short_job_shares_with_the_first_long_one_alike() -> None:
     )
 
 
+def test_a_late_long_job_does_not_become_the_first_by_being_behind() -> None:
+    rules = msgspec.structs.replace(LONG, fair_finish_s=20.0)
+    first = msgspec.structs.replace(long_job("ann/first", 0.0, 8), served_slot_s=1e4, due_slot_s=1e4)
+    late = msgspec.structs.replace(long_job("ann/late", 1.0, 8), served_slot_s=0.0, due_slot_s=1e4, behind=3)
+    decisions = decide(make_snapshot(8, [first, late]), rules)
+    assert sizes(decisions) == {"first": 7, "late": 1}
+    assert decisions.of("late").due < 1.0, "what is due to it follows its weight"
+
+
 def test_the_priority_comes_before_the_submission() -> None:
     high = msgspec.structs.replace(long_job("ann/high", 1.0), priority=6000)
     assert sizes(decide(make_snapshot(8, [long_job("ann/old", 0.0), high]), LONG)) == {"old": 1, "high": 7}

@@ -139,6 +139,19 @@ def test_a_job_that_never_measures_ends_its_trial_after_a_while_and_begins_no_ot
     assert [job.num_trials for job in snapshot.jobs] == [1, trials.MAX_TRIALS]
 
 
+def test_a_trial_that_never_began_costs_no_try() -> None:
+    snapshot = measure(settle(make_pair(), RULES)[0], {"a": 0.0, "b": 0.0})
+    for _ in range(2):
+        decisions = decide(snapshot, REAL)
+        jobs = tuple(
+            msgspec.structs.replace(job, trial=decisions.of(job.id).trial, num_trials=decisions.of(job.id).num_trials)
+            for job in snapshot.jobs
+        )
+        snapshot = msgspec.structs.replace(snapshot, jobs=jobs, now=snapshot.now + trials.MAX_TRIAL_S)
+    assert any(job.trial for job in snapshot.jobs)
+    assert [job.num_trials for job in snapshot.jobs] == [0, 0]
+
+
 def test_a_trial_is_not_displaced_before_its_first_resize_and_counts_with_it() -> None:
     names = "edcba"
     jobs = [make_job(f"ann/{name}", 20, at=float(at)) for at, name in enumerate(sorted(names))]

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 from tests.unit.policy.sentences import Part, read, read_names
 from tests.unit.policy.true_places import PlaceChecks
@@ -45,13 +45,11 @@ class Truth:
         self.kind_of: dict[str, int] = {}
         self.capacity: list[int] = []
         self.held: dict[str, int] = {}
-        self.order: dict[str, Any] = {}
         for index, pool in enumerate(pools):
             self.capacity.append(pool.capacity)
             for claim in pool.claims:
                 self.kind_of[claim.job.id] = index
                 self.held[claim.job.id] = claim.held
-                self.order[claim.job.id] = claim.order
         self.nodes_of: list[dict[str, list[Slot]]] = [{} for _ in pools]
         kinds = {pool.kind: index for index, pool in enumerate(pools)}
         nodes = {node.name: node for node in snapshot.nodes}
@@ -289,7 +287,8 @@ class _Check(PlaceChecks):
         assert first is not late and self._is_long(late) and self._is_long(first)
         assert first.queue == late.queue and (first.owner == late.owner or not self._truth.by_user)
         assert self._truth.kind_of[first.id] == self._truth.kind_of[late.id]
-        assert self._truth.order[first.id] < self._truth.order[late.id]
+        before, after = ((-job.priority, job.submitted_at, job.id) for job in (first, late))
+        assert before < after
 
     def see_long_job(self, part: Part) -> None:
         self._named.add(self._truth.by_title[part.parts["early"].text].id)

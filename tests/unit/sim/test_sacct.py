@@ -60,6 +60,17 @@ def test_what_slurm_has_printed_is_read() -> None:
     )
 
 
+def test_a_heterogeneous_job_that_was_requeued_has_the_slots_of_one_run(tmp_path: Path) -> None:
+    lines = [but(jobid=name, elapsedraw="5") for name in ("1+0", "1+1", "1+0", "1+1")]
+    (plan,) = read(tmp_path, *lines).plans
+    assert (plan.max_workers, plan.load.num_steps) == (8, 10)
+
+
+def test_a_number_of_too_many_digits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Write a whole number"):
+        read(tmp_path, but(alloctres=f"gres/gpu={'9' * 5000}"))
+
+
 @pytest.mark.parametrize(("unit", "total"), [(SlotUnit.CPU, 14), (SlotUnit.NODE, 13)])
 def test_slots_are_what_is_counted(unit: SlotUnit, total: int) -> None:
     assert sum(plan.max_workers for plan in read_sacct(REAL, unit, Scaling()).plans) == total

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -34,7 +34,20 @@ from legato.policy.speeds import find_slowdown
 NOTHING_USED: Final[Mapping[str, float]] = {}
 _KEPT: Final = "it is kept for a test of its cluster"
 
+_FIND_AGAIN_S: Final = 600.0
+"""Old measurements count no more, so earlier speeds are found again after so long."""
+_SpeedsKey = tuple[tuple[Speed, ...], str, int | None]  # measured by the job, its kind of machine, its micro-batches
+
 _log = structlog.get_logger(__name__)
+
+
+class EarlierSpeeds(NamedTuple):
+    """The speeds of earlier runs that one job can expect, and from what and when they were found."""
+
+    runs: Sequence[AlikeRuns]
+    key: _SpeedsKey
+    at: float
+    speeds: tuple[Speed, ...]
 
 
 def make_snapshot(
@@ -48,6 +61,7 @@ def make_snapshot(
     expects_agents: bool = False,
     measured_speed_s: float | None = None,
     earlier_runs: Mapping[str, Sequence[AlikeRuns]] = MappingProxyType({}),
+    earlier_speeds: dict[str, EarlierSpeeds] | None = None,
     used_slot_s: Mapping[str, float] = NOTHING_USED,
 ) -> policy.Snapshot:
     """Return the snapshot of the pool for the policy.
@@ -65,6 +79,7 @@ def make_snapshot(
         expects_agents: machines with agents may join at any time; otherwise only those count that have joined.
         measured_speed_s: as in `Rules`.
         earlier_runs: of the same code, by job, as `legato.policy.earlier_runs.merge_runs` returns them.
+        earlier_speeds: what was found in them, by job, so that the next call need not find it again. None: no memory.
         used_slot_s: seconds of slots that jobs have had; 0 for jobs that are missing.
     """
     left_out.add(pool.facts.unreadable)
@@ -73,6 +88,9 @@ def make_snapshot(
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     kept = dict.fromkeys((node.name for node in pool.facts.nodes if policy.TEST_LABEL in (node.labels or {})), _KEPT)
     only_kind = _find_only_kind(pool)
+    memory = {} if earlier_speeds is None else earlier_speeds
+    for gone in memory.keys() - in_play.keys():
+        del memory[gone]
     jobs = []
     for job in in_play.values():
         if job.id in left_out.jobs:
@@ -80,8 +98,8 @@ def make_snapshot(
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
             if measured_speed_s is not None:
-                runs = _complete_kinds(pool, earlier_runs.get(job.id, ()))
-                described = _add_speeds(described, job, runs, only_kind, measured_speed_s, now)
+                runs = earlier_runs.get(job.id, ())
+                described = _add_speeds(pool, described, job, runs, memory, only_kind, measured_speed_s, now)
             if used := used_slot_s.get(job.id):
                 described = msgspec.structs.replace(described, used_slot_s=used)
             if kept and policy.TEST_LABEL not in described.labels:
@@ -119,9 +137,11 @@ def _complete_kinds(pool: RoundFacts, runs: Sequence[AlikeRuns]) -> Sequence[Ali
 
 
 def _add_speeds(
+    pool: RoundFacts,
     described: policy.JobDemand,
     job: Job,
     runs: Sequence[AlikeRuns],
+    memory: dict[str, EarlierSpeeds],
     only_kind: str | None,
     measured_speed_s: float,
     now: float,
@@ -132,17 +152,12 @@ def _add_speeds(
     earlier: tuple[Speed, ...] = ()
     kind = described.machine_kind or only_kind
     if runs and kind is not None:
-        try:
-            earlier = find_earlier_speeds(
-                runs,
-                speeds,
-                machine_kind=kind,
-                num_micro_batches=described.num_micro_batches,
-                started_at=now if job.started_at is None else job.started_at,
-                now=now,
-            )
-        except Exception as error:  # noqa: BLE001 -- rows of other jobs must not take this one out of scheduling
-            _warn(job.id, describe(error))
+        key = (speeds, kind, described.num_micro_batches)
+        found = memory.get(job.id)
+        if found is None or found.runs is not runs or found.key != key or not 0 <= now - found.at < _FIND_AGAIN_S:
+            found = memory[job.id] = EarlierSpeeds(runs, key, now, _find_speeds(pool, job, runs, key, now))
+        at = now if job.started_at is None else min(job.started_at, now)
+        earlier = tuple(msgspec.structs.replace(one, at=at) for one in found.speeds)
     if not speeds and not earlier:
         return described
     speeds += earlier
@@ -152,6 +167,24 @@ def _add_speeds(
         earlier=tuple(sorted({one.num_workers for one in earlier})),
         slowdown=find_slowdown(speeds, job.min_workers, now),
     )
+
+
+def _find_speeds(
+    pool: RoundFacts, job: Job, runs: Sequence[AlikeRuns], key: _SpeedsKey, now: float
+) -> tuple[Speed, ...]:
+    speeds, kind, num_micro_batches = key
+    try:
+        return find_earlier_speeds(
+            _complete_kinds(pool, runs),
+            speeds,
+            machine_kind=kind,
+            num_micro_batches=num_micro_batches,
+            started_at=now,
+            now=now,
+        )
+    except Exception as error:  # noqa: BLE001 -- rows of other jobs must not take this one out of scheduling
+        _warn(job.id, describe(error))
+        return ()
 
 
 @functools.lru_cache(maxsize=1024)

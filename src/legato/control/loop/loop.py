@@ -134,6 +134,7 @@ class ControlLoop:
         self._works: dict[str, Work] = {}
         self._unreadable: dict[str, str] = {}
         self._earlier_runs = EarlierRuns(store.read_earlier_runs, wall_clock)
+        self._earlier_speeds: dict[str, deciding.EarlierSpeeds] = {}
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
         self._counted_at = -math.inf
@@ -247,13 +248,20 @@ class ControlLoop:
                 found = await self._in_thread(self._store.read_recent_use, now, half_life_s)
                 self._recent_use = deciding.keep_levels(found, self._recent_use)
                 self._use_read_at = now
-            if self._rules.long_job_slot_s is not None:
-                self._used_slot_s = await self._in_thread(self._store.read_used_slot_s, now)
         except (FencedOut, StoreError):
             self._counted_at = -math.inf
             raise
         except Exception:  # noqa: BLE001 -- a damaged row must not stop scheduling; the last known use counts on
             _log.exception("what users have used could not be counted; the next try is in a minute")
+        if self._rules.long_job_slot_s is None:
+            return
+        try:
+            self._used_slot_s = await self._in_thread(self._store.read_used_slot_s, now)
+        except StoreError:
+            self._counted_at = -math.inf
+            raise
+        except Exception:  # noqa: BLE001 -- as above
+            _log.exception("what jobs have used could not be counted; the next try is in a minute")
 
     def _decide(self, pool: RoundFacts, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
         """Decide. Returns the error if that fails on all jobs, because drivers must get stops and pauses anyway."""
@@ -269,6 +277,7 @@ class ControlLoop:
                 expects_agents=self._expects_agents,
                 measured_speed_s=self._rules.measured_speed_s,
                 earlier_runs=self._earlier_runs.list_known(),
+                earlier_speeds=self._earlier_speeds,
                 used_slot_s=self._used_slot_s,
             )
             snapshot = msgspec.structs.replace(snapshot, recent_use=self._recent_use)

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.control.loop.test_rounds import NOTHING, SLOTS, decide, make_pool, make_running
 
 from legato.api.jobs import Progress
+from legato.control.loop import deciding
 from legato.control.loop.deciding import carry_out, make_snapshot
 from legato.control.loop.left_out import LeftOut
 from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
@@ -94,6 +95,22 @@ def test_the_only_kind_of_the_pool_is_found_once(monkeypatch: pytest.MonkeyPatch
     )
     assert [one.earlier for one in seen.jobs] == [(1, 2)] * 5
     assert len(asked) == 1
+
+
+def test_earlier_speeds_are_found_once_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    find = deciding.find_earlier_speeds
+    monkeypatch.setattr(deciding, "find_earlier_speeds", lambda *args, **named: asked.append(1) or find(*args, **named))
+    job = msgspec.structs.replace(make_running(2, "said"), started_at=NOW - 60, machine_kind="x/cpu")
+    options = {"earlier_runs": {job.id: merge_runs([RUN], 60.0, NOW)}, "earlier_speeds": {}}
+    assert see(job, "x", **options) == see(job, "x", **options)
+    assert len(asked) == 1
+    measured = msgspec.structs.replace(job, progress=Progress(time=NOW, speeds=(make_speed(2, 9.0),)))
+    assert see(measured, "x", **options).earlier == (1,)
+    assert len(asked) == 2
+    other = msgspec.structs.replace(job, id="other", progress=None)
+    see(other, "x", **options | {"earlier_runs": {}})
+    assert options["earlier_speeds"] == {}, "those of jobs that are gone are forgotten"
 
 
 def test_own_measurements_replace_them_number_by_number() -> None:
