@@ -70,6 +70,7 @@ def test_a_change_that_cannot_be_written_keeps_no_other_from_being_written() -> 
                 world.store.read_spec,
                 world.store.count_usage,
             )
+            self.read_earlier_runs = world.store.read_earlier_runs
 
         def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
             if any(change.job == self._unlucky for change in changes):
@@ -96,6 +97,7 @@ def test_what_concerns_all_ends_the_round_instead(error: Exception) -> None:
                 world.store.read_spec,
                 world.store.count_usage,
             )
+            self.read_earlier_runs = world.store.read_earlier_runs
 
         def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
             tried.append(len(changes))
@@ -179,6 +181,7 @@ def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
                 world.store.write,
                 world.store.count_usage,
             )
+            self.read_earlier_runs = world.store.read_earlier_runs
             self._read_facts = world.store.read_facts
             self.is_away = False
 
