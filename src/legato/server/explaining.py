@@ -77,7 +77,7 @@ class Explainer:
         holders = self._find_holders(job) if wants_more else ()
         return Explanation(
             job=job.id,
-            sentences=self._write(job, holders, lost, freed, speeds, wants_more=wants_more),
+            sentences=self._write(job, holders, lost, freed, speeds),
             wanted=latest.wanted if latest else None,
             share=latest.share if latest else None,
             because=self._describe(latest.because if latest else ()),
@@ -96,8 +96,6 @@ class Explainer:
         lost: tuple[LostSlot, ...],
         freed: tuple[LostSlot, ...],
         speeds: tuple[str, ...],
-        *,
-        wants_more: bool,
     ) -> tuple[str, ...]:
         sentences = [f"{job.owner}/{job.name} {_STAGE_TEXTS[job.stage]}: {job.reason.rstrip('.')}."]
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
@@ -133,7 +131,7 @@ class Explainer:
             named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
             more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
             sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
-        sentences.extend(self._describe_clusters(job) if wants_more else ())
+        sentences.extend(self._describe_clusters(job) if could_use_more(job) else ())
         # Lost slots do not explain the state of a job that has ended.
         for one in lost[:_NUM_NAMED] if job.stage not in ENDED else ():
             why = f" ({one.reason})" if one.reason else ""
@@ -232,6 +230,12 @@ class Explainer:
         """Return the jobs in the given order. Jobs that are no longer stored are left out."""
         known = self._store.jobs.describe(jobs, self._asker.sees_only)
         return tuple(_make_party(known[job]) for job in jobs if job in known)
+
+
+def could_use_more(job: Job) -> bool:
+    """Whether more machines of a cluster could make a job larger, also if it has all slots that there are for it."""
+    most = job.max_workers * job.gpus_per_worker
+    return job.stage is Stage.QUEUED or (job.stage in (Stage.STARTING, Stage.RUNNING) and job.num_slots < most)
 
 
 def _describe_taker(lost: LostSlot) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.contract.clusters.test_slurm import SlurmBed
+from tests.unit.control.loop.test_rounds import make_running
 from tests.unit.server.platform import Platform
 from tests.unit.server.test_agents import REPORT, find_node, join, report
 
@@ -17,8 +18,10 @@ from legato.clusters.demand import PilotShape
 from legato.clusters.fake import FakeCluster, FakeEngine
 from legato.clusters.pilots import CLUSTER_LABEL, Cluster, PilotRules, PilotState, Submitted
 from legato.control.records import AGENT_SILENT_S
+from legato.control.stages import Stage
 from legato.core.errors import StoreError
 from legato.policy.snapshot import TEST_LABEL, JobDemand, Node, Slot, Snapshot
+from legato.server.explaining import could_use_more
 from legato.server.machine import Declaration
 from legato.server.pilots import PilotPool
 
@@ -575,3 +578,10 @@ def test_slurm_is_asked_by_one_squeue_in_30_s_at_most_whatever_happens(world: Wo
     world.want = 0
     pass_rounds(8)
     assert {round(after - before) for before, after in itertools.pairwise(asked)} == {30}
+
+
+def test_a_job_that_runs_with_fewer_slots_than_it_could_have_shows_what_the_cluster_says() -> None:
+    job = msgspec.structs.replace(make_running(2, "said"), max_workers=4, num_slots=2)
+    assert could_use_more(job) and not could_use_more(msgspec.structs.replace(job, num_slots=4))
+    assert not could_use_more(msgspec.structs.replace(job, stage=Stage.PAUSED))
+    assert could_use_more(msgspec.structs.replace(job, stage=Stage.QUEUED, num_slots=0))
