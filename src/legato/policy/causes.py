@@ -145,7 +145,7 @@ class Causes:
         each = job.gpus_per_worker
         num_workers = claim.target // each
         if claim.tries_with is not None:
-            return Cause(explain_trial(claim), ids([claim.tries_with]))
+            return explain_trial(claim, claim.tries_with)
         if num_workers in (job.max_workers, job.num_micro_batches):
             return Cause(_explain_most(job, num_workers))
         if claim.limit and claim.target == claim.hi:
@@ -567,13 +567,11 @@ def _explain_most(job: JobDemand, num_workers: int) -> str:
     return explain_few_micro_batches(job)
 
 
-def explain_trial(claim: Claim) -> str:
+def explain_trial(claim: Claim, other: Claim) -> Cause:
     """Explain that two jobs have other numbers of workers than their shares, to measure their speeds."""
-    other = claim.tries_with
-    assert other is not None
     number, theirs = (one.target // one.job.gpus_per_worker for one in (claim, other))
     workers = f"{number} worker{'' if number == 1 else 's'}"
-    return f"it tries {workers}, and {other.job.title} {theirs}, to measure their speeds"
+    return Cause(f"it tries {workers}, and {other.job.title} {theirs}, to measure their speeds", ids([other]))
 
 
 def explain_few_micro_batches(job: JobDemand) -> str:

@@ -99,10 +99,11 @@ class Explainer:
 
     def _explain_loss(self, claim: Claim, kind: DecisionKind) -> Cause:
         causes, because = _list_lost(claim), ids(claim.gives_to)
-        gainers = claim.gives_to
-        if claim.trial is not None and claim.size < claim.held:
-            causes.append(explain_trial(claim))
-            others = [gainer for gainer in gainers if gainer is not claim.tries_with]
+        gainers, partner = claim.gives_to, claim.tries_with
+        if partner is not None and claim.size < claim.held:
+            causes.append(explain_trial(claim, partner).text)
+            others = [gainer for gainer in gainers if gainer is not partner]
+            because = ids([partner, *others])
             if others:
                 causes.append(self._explain_gainers(claim, others))
         elif gainers:
@@ -279,8 +280,9 @@ class Explainer:
         return Cause(f"{told}, until {others} can use them, which {go} first", ids(self._gaining))
 
     def _explain_surplus(self, claim: Claim, told: str) -> Cause:
-        if claim.trial is not None:
-            return Cause(f"{told}, until {explain_trial(claim)}", ids([claim.tries_with] if claim.tries_with else []))
+        if claim.tries_with is not None:
+            cause = explain_trial(claim, claim.tries_with)
+            return Cause(f"{told}, until {cause.text}", cause.because)
         over, ceiling = claim.held - claim.target, self._causes.find_ceiling(claim)
         these = "it" if over == 1 else "them"
         cause = Cause("more than its share")

@@ -41,7 +41,8 @@ GRAMMAR: Final = {
     "does_recover": "has lost slots and is below its minimum",
     "does_grow": "grows to <n:to>",
     "relation": "(?:<queue_entitled>|<user_entitled>|<comes_first>|<can_use>|<behind>|<by_speed>|<same_weight>"
-    "|<same_priority>|<higher>|<entitled>|<goes_first>|<long_entitled>)",
+    "|<same_priority>|<higher>|<entitled>|<goes_first>|<long_entitled>"
+    "|<measures>)",
     "queue_entitled": "queue '<word:queue>' is entitled to them",
     "user_entitled": "user <word:user> is entitled to <n:total> slots?",
     "comes_first": "comes before it",
@@ -52,6 +53,7 @@ GRAMMAR: Final = {
     "same_priority": "has the same priority",
     "higher": "has the higher priority <n:priority>",
     "entitled": "is entitled to <n:total> slots? with its priority <n:priority>",
+    "measures": "measures its speed with that many workers",
     "goes_first": "goes first, because <title:late> is a long job that comes after <title:early>",
     "long_entitled": "is entitled to <n:total> slots?",
     "too_few": "(?:one is|<n:left> are) left, fewer than the <n:least> that it needs",

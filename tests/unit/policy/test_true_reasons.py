@@ -102,6 +102,14 @@ def say_what_is_measured() -> Iterator[tuple[Snapshot, Rules]]:
     for earlier in ((), (2, 4), (4,)):
         job = make_job("anna/a", 8, speeds=speeds, slowdown=slow, earlier=earlier)
         yield make_pool(job, a=8), EAGER
+    # One job gives a slot up, and the taker of a trial gets it.
+    jobs = [
+        make_job(f"ann/{name}", most, at=float(at))
+        for at, (name, most) in enumerate(zip("abcd", (4, 8, 4, 8), strict=True))
+    ]
+    pool = measure(settle(make_pool(*jobs, a=12), RULES)[0], dict.fromkeys("abcd", 0.0))
+    smaller = msgspec.structs.replace(pool.jobs[0], max_workers=2, speeds=())
+    yield msgspec.structs.replace(pool, jobs=(smaller, *pool.jobs[1:])), RULES
     pool = measure(settle(make_pair(), RULES)[0], {"a": 0.0, "b": 1.0})
     yield pool, REAL
     for _ in range(6):

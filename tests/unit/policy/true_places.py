@@ -106,9 +106,12 @@ class PlaceChecks:
         self._check_room(part.parts["room_has"])
 
     def _check_room(self, part: Part) -> None:
-        types = {slot.gpu_type for slots in self._truth.nodes_of[self._kind].values() for slot in slots}
+        own = [slot for slots in self._truth.nodes_of[self._kind].values() for slot in slots]
+        types = {slot.gpu_type for slot in own}
         room = self._room_on(self._fitting(self._job.labels, self._job.refusals))
         if self._job.gpu_type is not None and not any(is_type(self._job.gpu_type, found) for found in types):
+            room = 0
+        if self._job.gpus_per_worker > 1 and all(slot.device == "cpu" for slot in own):
             room = 0
         assert part.number("room", 0) == room, room
         assert self._wanted <= room

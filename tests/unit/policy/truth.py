@@ -269,6 +269,13 @@ class _Check(PlaceChecks):
             case "entitled":
                 assert policy is not Policy.FIFO and gainer.priority < job.priority
                 assert rule.number("total") == wanted
+            case "measures":
+                trial = truth.of[gainer.id].trial
+                assert policy is Policy.THROUGHPUT and trial is not None and trial.tried == wanted > trial.usual
+                assert (gainer.queue, gainer.owner if truth.by_user else "") == (
+                    job.queue,
+                    job.owner if truth.by_user else "",
+                )
             case "goes_first":
                 assert rule.parts["late"].text == job.title
                 self._check_long(job, rule.parts["early"])
