@@ -47,12 +47,12 @@ class Budget:
 
     def take(self, queue: str, num_slots: int) -> None:
         """Take slots for a job of a queue, its own floor first."""
+        assert 0 <= num_slots <= self.available(queue), (queue, num_slots)
         own = min(num_slots, self.set_aside[queue])
         self.set_aside[queue] -= own
         self.common -= num_slots - own
         self.taken[queue] += num_slots
         self.room[queue] -= num_slots
-        assert num_slots >= 0 and self.common >= 0 and self.room[queue] >= 0, (queue, num_slots)
 
 
 class Reservations:

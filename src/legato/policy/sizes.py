@@ -43,12 +43,11 @@ def fit_size(job: JobDemand, num_slots: int, *, knows_speed: bool = True) -> int
     fewest, num_workers = _fewest_workers(job), num_slots // job.gpus_per_worker
     if num_workers < fewest:
         return 0
-    num_workers = min(num_workers, _most_workers(job) if knows_speed else job.max_workers)
+    num_workers = _fit_micro_batches(job, min(num_workers, _most_workers(job) if knows_speed else job.max_workers))
     total = job.num_micro_batches
-    if total is not None:
-        num_workers = min(num_workers, total)
-        if job.elastic and not job.shares_freely:
-            num_workers = max(_round_down(total, num_workers), fewest)
+    if total is not None and not job.shares_freely and job.elastic:
+        rounds = -(-total // num_workers)
+        num_workers = max(-(-total // rounds), fewest)
     return num_workers * job.gpus_per_worker
 
 
@@ -59,21 +58,22 @@ def next_size(job: JobDemand, size: int) -> int | None:
     >>> [next_size(job, number) for number in (0, 1, 3, 4, 5, 8)]
     [1, 2, 4, 8, 8, None]
     """
-    fewest, num_workers = _fewest_workers(job), size // job.gpus_per_worker
-    if num_workers < fewest:
-        return fewest * job.gpus_per_worker
-    most, total, larger = _most_workers(job), job.num_micro_batches, num_workers + 1
-    if total is not None:
-        most = min(most, total)
-        if not job.shares_freely and larger <= most:
-            # At least two rounds, because there are more micro-batches than workers.
-            larger = -(-total // (-(-total // num_workers) - 1))
-    return larger * job.gpus_per_worker if larger <= most else None
+    smallest, num_workers = smallest_size(job), size // job.gpus_per_worker
+    if size < smallest:
+        return smallest
+    total = job.num_micro_batches
+    if total is None or job.shares_freely:
+        larger = num_workers + 1
+    else:
+        rounds = -(-total // num_workers)
+        if rounds == 1:
+            return None
+        larger = -(-total // (rounds - 1))
+    return larger * job.gpus_per_worker if larger <= _fit_micro_batches(job, _most_workers(job)) else None
 
 
 def _fewest_workers(job: JobDemand) -> int:
-    fewest, total = job.min_workers if job.elastic else job.max_workers, job.num_micro_batches
-    return fewest if total is None or fewest <= total else total
+    return _fit_micro_batches(job, job.min_workers if job.elastic else job.max_workers)
 
 
 def _most_workers(job: JobDemand) -> int:
@@ -82,7 +82,5 @@ def _most_workers(job: JobDemand) -> int:
     return max(min(job.max_workers, job.slowdown.most), job.min_workers)
 
 
-def _round_down(total: int, num_workers: int) -> int:
-    """Return the fewest workers that take as few rounds."""
-    rounds = -(-total // num_workers)
-    return -(-total // rounds)
+def _fit_micro_batches(job: JobDemand, num_workers: int) -> int:
+    return num_workers if job.num_micro_batches is None else min(num_workers, job.num_micro_batches)
