@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import pwd
 import shutil
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple, Self
 
 from legato.clusters.pilots import ClusterAwayError
 from legato.core.job_user import JobUser
+from legato.engines.job_users import look_up_user
 from legato.system import run_as
 
 _NOBODY: Final = 65534
@@ -165,9 +165,4 @@ class _Output:
 
 def find_account(uid: int) -> JobUser:
     """Return the system user with a number. One that has no account any more has no group and no home."""
-    try:
-        found = pwd.getpwuid(uid)
-    except KeyError:
-        return JobUser(uid=uid, gid=_NOBODY, name=str(uid), home="/")
-    groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
-    return JobUser(uid=uid, gid=found.pw_gid, groups=groups, name=found.pw_name, home=found.pw_dir)
+    return look_up_user(uid) or JobUser(uid=uid, gid=_NOBODY, name=str(uid), home="/")

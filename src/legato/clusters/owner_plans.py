@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from legato.clusters.pilots import (
+    NO_CLAIM,
     Claim,
     Demand,
     Ending,
@@ -75,13 +76,15 @@ def plan_owners(rules: PilotRules, parties: Sequence[Party], now: float, *, take
     """
     plans = [_plan(rules, party, now) for party in parties]
     room = rules.max_pilots - sum(plan.num_lasting for plan in plans)
-    lacks = {
-        index: lack
+    missing = {
+        index: number
         for index, (party, plan) in enumerate(zip(parties, plans, strict=True))
-        if party.given is not None and (lack := party.given - plan.num_lasting) > 0
+        if party.given is not None and (number := party.given - plan.num_lasting) > 0
     }
     # Others give up only what can be asked for now: those that wait already may do so for long.
-    wanted = sum(min(lack, plans[index].num_starts) for index, lack in lacks.items() if not parties[index].is_paused)
+    wanted = sum(
+        min(number, plans[index].num_starts) for index, number in missing.items() if not parties[index].is_paused
+    )
     needed = wanted - max(room, 0)
     if takes and needed > 0:
         over = {
@@ -97,26 +100,26 @@ def plan_owners(rules: PilotRules, parties: Sequence[Party], now: float, *, take
     starts: dict[str | None, int] = {}
     for index, (party, plan) in enumerate(zip(parties, plans, strict=True)):
         number = min(plan.num_starts, room)
-        if index in lacks and not party.is_paused and number > 0:
+        if index in missing and not party.is_paused and number > 0:
             starts[party.owner] = number
             room -= number
     return OwnersPlan(
         starts=starts,
-        missing=frozenset(parties[index].owner for index in lacks),
+        missing=frozenset(parties[index].owner for index in missing),
         leaving=tuple(leaving for plan in plans for leaving in plan.leaving),
         ending=tuple(ending for plan in plans for ending in plan.ending),
         is_short=needed > 0,
     )
 
 
-def _plan(rules: PilotRules, party: Party, now: float, claim: Claim | None = None) -> PilotPlan:
+def _plan(rules: PilotRules, party: Party, now: float, claim: Claim = NO_CLAIM) -> PilotPlan:
     if party.given is None:
         nothing = msgspec.structs.replace(rules, min_pilots=0, max_pilots=0)
         return plan_pilots(nothing, _NONE, party.pilots, party.agents, now, Claim(len(party.pilots), _UNFIT))
     # What a user no longer gets is taken by a claim only; so a demand that is gone for a moment ends nothing.
     bounds = msgspec.structs.replace(rules, min_pilots=0, max_pilots=min(rules.max_pilots, rules.max_of_owner))
     demand = Demand(party.given, max(party.given, party.demand.lately))
-    return plan_pilots(bounds, demand, party.pilots, party.agents, now, claim or Claim(0, ""))
+    return plan_pilots(bounds, demand, party.pilots, party.agents, now, claim)
 
 
 def group(

@@ -263,7 +263,7 @@ class Claim(msgspec.Struct, frozen=True):
     reason: str
 
 
-_NO_CLAIM: Final = Claim(0, "")
+NO_CLAIM: Final = Claim(0, "")
 
 
 def plan_pilots(
@@ -272,7 +272,7 @@ def plan_pilots(
     pilots: Sequence[Pilot] | None,
     agents: Sequence[PilotAgent],
     now: float,
-    claim: Claim = _NO_CLAIM,
+    claim: Claim = NO_CLAIM,
 ) -> PilotPlan:
     """Decide which pilots to start, to empty and to end. Pure.
 

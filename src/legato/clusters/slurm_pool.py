@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pwd
 import re
 import secrets
 import shlex
@@ -36,6 +35,7 @@ from legato.clusters.pilots import (
 from legato.clusters.slurm import make_environment
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
+from legato.engines.job_users import look_up_user
 from legato.system.plain_files import make_folder_for
 
 _log = logging.getLogger(__name__)
@@ -172,14 +172,13 @@ class SlurmCluster(Cluster):
         self._now = now
         self._has_users = has_users
         self._turns = asyncio.Semaphore(_MAX_USERS)
-        try:
-            pwd.getpwuid(os.getuid())
-        except KeyError:
+        own = look_up_user(os.getuid())
+        if own is None:
             raise UsageError(
                 f"Cannot use [slurm]: the system user {os.getuid()} has no name here, so Slurm does not know it. Start "
                 "the server as a user of Slurm."
-            ) from None
-        self._own = find_account(os.getuid())
+            )
+        self._own = own
 
     # ------------------------------------------------------------ what there is
 

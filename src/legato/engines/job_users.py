@@ -25,12 +25,13 @@ sys.exit(next((place for place in sys.argv[1:] if not os.access(place, os.R_OK |
 """
 
 
-def look_up_user(name: str) -> JobUser | None:
-    """Return the system user of this machine that has a name; None if there is none."""
+def look_up_user(who: str | int) -> JobUser | None:
+    """Return the system user of this machine that has a name, or a number; None if there is none."""
     try:
-        found = pwd.getpwnam(name)
+        found = pwd.getpwnam(who) if isinstance(who, str) else pwd.getpwuid(who)
     except KeyError:
         return None
+    name = who if isinstance(who, str) else found.pw_name
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return JobUser(uid=found.pw_uid, gid=found.pw_gid, groups=groups, name=name, home=found.pw_dir)
 

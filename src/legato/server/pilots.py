@@ -384,12 +384,12 @@ class PilotPool:
         plan = plan_owners(rules, parties, now, takes=is_long)
         self._short_since = None if not plan.is_short else now if self._short_since is None else self._short_since
         joined = {agent.node for agent in agents}
-        lacking = {whose[one.node][0] for one in self._seen if one.node in whose and one.node not in joined}
+        without_agent = {whose[one.node][0] for one in self._seen if one.node in whose and one.node not in joined}
         for owner in self._owners.list():
             if owner.name not in given:
                 owner.target = 0
             if owner.name not in plan.missing:
-                owner.forgive(now, all_joined=owner.name not in lacking)
+                owner.forgive(now, all_joined=owner.name not in without_agent)
         return plan
 
     def _note_waits(self, wishes: Sequence[Wish], alive: Sequence[Pilot], facts: _Facts, now: float) -> None:
