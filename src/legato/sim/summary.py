@@ -8,6 +8,7 @@ estimator of survey sampling): what makes one workload harder than another for a
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -65,12 +66,10 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     """
     if not values:
         return None
-    number = len(values)
-    mean = math.fsum(values) / number
+    number, mean = len(values), statistics.fmean(values)
     if number == 1:
         return Estimate(mean, None)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (number - 1))
-    return Estimate(mean, find_quantile(number - 1) * deviation / math.sqrt(number))
+    return Estimate(mean, find_quantile(number - 1) * statistics.stdev(values) / math.sqrt(number))
 
 
 def estimate_ratio(values: Sequence[float], bases: Sequence[float]) -> Estimate | None:

@@ -11,6 +11,7 @@ import pytest
 from legato.control.records import Facts, JobChange, JobPatch, Lease, Written
 from legato.control.stages import Stage
 from legato.core.errors import FencedOut, StoreError, TransitionError
+from legato.policy.rules import Rules
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
@@ -306,3 +307,23 @@ def test_use_that_cannot_be_counted_stops_no_round() -> None:
         assert stage_of(world, job) is Stage.RUNNING
 
     on_a_platform(story)
+
+
+def test_use_of_users_that_cannot_be_counted_keeps_that_of_jobs_from_nothing() -> None:
+    async def run() -> None:
+        world = World(Setting(num_slots=4, quiet_s=1.0, rules=Rules(long_job_slot_s=60.0)))
+
+        def fail(*_: object) -> None:
+            raise ValueError("a damaged row")
+
+        world.store.count_usage = fail  # type: ignore[method-assign]
+        job = world.submit(make_plan("job"))
+        loop = world.make_loop()
+        turning = asyncio.create_task(world.run(loop))
+        await asyncio.sleep(130.0)
+        turning.cancel()
+        assert loop.snapshot is not None and [
+            one.used_slot_s > 0 for one in loop.snapshot.jobs if one.id == job.id
+        ] == [True]
+
+    clock.run(run())

@@ -527,45 +527,49 @@ _FIGURES: Final = {
 
 def _render_figures(reports: Sequence[Report]) -> Table:
     """Draw a row for each figure: the values of the first policy, and for the others their ratio to these."""
-    from rich.table import Table
-
     from legato.sim.report import compare, list_figures
+
+    figures, ratios = [list_figures(report) for report in reports], compare(reports)
+
+    def render(name: str, kind: str) -> list[str]:
+        cells = [_render_figure(own[name], kind) for own in figures]
+        return cells + [_render_ratio(own[name]) for own in ratios[1:]]
+
+    return _tabulate(reports, render)
+
+
+def _tabulate(policies: Sequence[Report] | Sequence[Summary], render: Callable[[str, str], list[str]]) -> Table:
+    """Draw a row for each figure.
+
+    Args:
+        policies: what is known of each, one column each, and a second one for the ratio of all but the first.
+        render: returns the cells of a figure, by its name and format.
+    """
+    from rich.table import Table
 
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("")
-    for report in reports:
-        table.add_column(report.policy.upper(), justify="right", no_wrap=True)
-    for report in reports[1:]:
-        table.add_column(f"{report.policy} / {reports[0].policy}".upper(), justify="right", no_wrap=True)
-    figures, ratios = [list_figures(report) for report in reports], compare(reports)
+    for own in policies:
+        table.add_column(own.policy.upper(), justify="right", no_wrap=True)
+    for own in policies[1:]:
+        table.add_column(f"{own.policy} / {policies[0].policy}".upper(), justify="right", no_wrap=True)
     for name, (title, kind) in _FIGURES.items():
-        cells = [_render_figure(own[name], kind) for own in figures]
-        cells += [_render_ratio(own[name]) for own in ratios[1:]]
-        table.add_row(title, *cells)
-    num_jobs = [f"{report.num_jobs - report.num_unfinished} of {report.num_jobs}" for report in reports]
-    table.add_row("jobs that succeeded", *num_jobs, *[""] * (len(reports) - 1))
+        table.add_row(title, *render(name, kind))
+    num_jobs = [f"{own.num_jobs - own.num_unfinished} of {own.num_jobs}" for own in policies]
+    table.add_row("jobs that succeeded", *num_jobs, *[""] * (len(policies) - 1))
     return table
 
 
 def _render_several(titles: Sequence[str], summaries: Sequence[Summary], reports: Sequence[Sequence[Report]]) -> Group:
     """Draw a row for each figure: means over the workloads with their intervals, and ratios to the first policy."""
     from rich.console import Group
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("")
-    for summary in summaries:
-        table.add_column(summary.policy.upper(), justify="right", no_wrap=True)
-    for summary in summaries[1:]:
-        table.add_column(f"{summary.policy} / {summaries[0].policy}".upper(), justify="right", no_wrap=True)
-    for name, (title, kind) in _FIGURES.items():
+    def render(name: str, kind: str) -> list[str]:
         cells = [_render_estimate(own.figures[name], kind) for own in summaries]
-        cells += [_render_estimate(own.ratios[name], "number") for own in summaries[1:]]
-        table.add_row(title, *cells)
-    num_jobs = [f"{own.num_jobs - own.num_unfinished} of {own.num_jobs}" for own in summaries]
-    table.add_row("jobs that succeeded", *num_jobs, *[""] * (len(summaries) - 1))
+        return cells + [_render_estimate(own.ratios[name], "number") for own in summaries[1:]]
+
     told = f"Means over {len(titles)} workloads, ± half of the 95 % interval (Student's t; one value per workload)."
-    parts: list[Any] = [table, "", told]
+    parts: list[Any] = [_tabulate(summaries, render), "", told]
     for title, own in zip(titles, reports, strict=False):
         for report in own:
             parts += ["", clean(title), _render_jobs(report)]

@@ -1,6 +1,7 @@
-"""Makes the policy's input from the facts, and changes of the store from its decisions. Pure functions.
+"""Makes the policy's input from the facts, and changes of the store from its decisions.
 
-No I/O and no clock. `legato.policy` decides which job gets which slots.
+No I/O and no clock. The functions are pure, apart from the memory of earlier speeds, which only saves time.
+`legato.policy` decides which job gets which slots.
 """
 
 from __future__ import annotations

@@ -241,27 +241,26 @@ class ControlLoop:
         if 0 <= now - self._counted_at < _COUNT_EVERY_S:
             return
         self._counted_at = now
-        try:
-            await self._in_thread(self._store.count_usage, lease.fence, now)
-            half_life_s = self._rules.usage_half_life_s
-            if half_life_s is not None and not 0 <= now - self._use_read_at < half_life_s / _READS:
-                found = await self._in_thread(self._store.read_recent_use, now, half_life_s)
-                self._recent_use = deciding.keep_levels(found, self._recent_use)
-                self._use_read_at = now
-        except (FencedOut, StoreError):
-            self._counted_at = -math.inf
-            raise
-        except Exception:  # noqa: BLE001 -- a damaged row must not stop scheduling; the last known use counts on
-            _log.exception("what users have used could not be counted; the next try is in a minute")
-        if self._rules.long_job_slot_s is None:
-            return
-        try:
+        for who, count in (("users", self._count_use_of_users), ("jobs", self._count_use_of_jobs)):
+            try:
+                await count(lease, now)
+            except (FencedOut, StoreError):
+                self._counted_at = -math.inf
+                raise
+            except Exception:  # noqa: BLE001 -- a damaged row must not stop scheduling; the last known use counts on
+                _log.exception(f"what {who} have used could not be counted; the next try is in a minute")
+
+    async def _count_use_of_users(self, lease: Lease, now: float) -> None:
+        await self._in_thread(self._store.count_usage, lease.fence, now)
+        half_life_s = self._rules.usage_half_life_s
+        if half_life_s is not None and not 0 <= now - self._use_read_at < half_life_s / _READS:
+            found = await self._in_thread(self._store.read_recent_use, now, half_life_s)
+            self._recent_use = deciding.keep_levels(found, self._recent_use)
+            self._use_read_at = now
+
+    async def _count_use_of_jobs(self, _: Lease, now: float) -> None:
+        if self._rules.long_job_slot_s is not None:
             self._used_slot_s = await self._in_thread(self._store.read_used_slot_s, now)
-        except StoreError:
-            self._counted_at = -math.inf
-            raise
-        except Exception:  # noqa: BLE001 -- as above
-            _log.exception("what jobs have used could not be counted; the next try is in a minute")
 
     def _decide(self, pool: RoundFacts, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
         """Decide. Returns the error if that fails on all jobs, because drivers must get stops and pauses anyway."""
