@@ -30,7 +30,7 @@ from tests.integration.harness import (
 from tests.tiers import first_now
 
 PROGRAM = "trackers.py"
-NUM_STEPS, NUM_EPOCHS = 24, 4
+NUM_STEPS, NUM_EPOCHS = 48, 8
 
 
 @pytest.fixture(autouse=True)

@@ -110,6 +110,9 @@ class SingleWriter(ABC):
     def _close(self) -> None:
         """End writing: the program has ended."""
 
+    def _leave(self, *, others_go_on: bool) -> None:  # noqa: B027 -- for trackers whose calls wait
+        """End what has to end before this worker leaves the job: other workers train on, or the job may resume."""
+
     def _is_refusal(self, error: Exception) -> bool:  # noqa: ARG002 - for trackers that refuse calls
         """Return whether an error concerns one call, and later calls may work."""
         return False
@@ -117,16 +120,23 @@ class SingleWriter(ABC):
     @contextmanager
     def _guarded(self, *, is_opening: bool = False) -> Iterator[None]:
         """Warn of an error of the tracker: a training of hours must not end because of it."""
-        caught = (Exception,) if is_opening else self.failures
         try:
             yield
-        except caught as error:
-            told = f"{self.name}: {hide_login(f'{type(error).__name__}: {error}')}"
-            if not is_opening and self._is_refusal(error):
-                self._warn_once(f"{told}. This call, and others like it, are not written.")
-            elif not self._is_lost:
-                self._is_lost = True
-                self._run.warn(f"{told}. Training goes on, but this worker writes nothing there any more.")
+        except Exception as error:
+            if not self._note_failure(error, is_opening=is_opening):
+                raise
+
+    def _note_failure(self, error: BaseException, *, is_opening: bool = False) -> bool:
+        """Warn of an error of the tracker; returns False for other errors."""
+        if not isinstance(error, Exception if is_opening else self.failures):
+            return False
+        told = f"{self.name}: {hide_login(f'{type(error).__name__}: {error}')}"
+        if not is_opening and self._is_refusal(error):
+            self._warn_once(f"{told}. This call, and others like it, are not written.")
+        elif not self._is_lost:
+            self._is_lost = True
+            self._run.warn(f"{told}. Training goes on, but this worker writes nothing there any more.")
+        return True
 
     def _warn_once(self, text: str) -> None:
         if not self._has_warned:
@@ -149,20 +159,34 @@ class SingleWriter(ABC):
         # After this worker has left the job, another one writes.
         if self._is_lost or not self._run.has_state or (self._written is not None and call.place <= self._written):
             return
-        with self._guarded():
-            if self._num_workers != self._run.num_workers:
-                self._num_workers = self._run.num_workers
+        self._write_resize_if_due()
+        self._make(call)
+
+    def _write_resize_if_due(self) -> None:
+        if self._num_workers != self._run.num_workers:
+            self._num_workers = self._run.num_workers
+            with self._guarded():
                 self._write_resize(self._num_workers)
-            self._writing = call.place
-            call.write()
-            self._written = call.place
+
+    def _make(self, call: Call) -> None:
+        if not self._is_lost:
+            with self._guarded():
+                self._writing = call.place
+                call.write()
+                self._written = call.place
 
     def _end(self) -> None:
         if self._has_ended:
             return
         self._has_ended = True
-        if not self._run.has_state or getattr(sys, "last_value", None) is not None:
-            # The job goes on without this worker, or later, or has failed; or this worker has taken no part in it.
+        if getattr(sys, "last_value", None) is not None:
+            # The program has failed.
+            return
+        if not self._run.has_state:
+            # The job goes on without this worker, or later; or this worker has taken no part in it.
+            if self._is_open and not self._is_lost:
+                with self._guarded():
+                    self._leave(others_go_on=not job.is_to_leave())
             return
         self._open_if_due()
         if self._is_open and not self._is_lost:

@@ -105,7 +105,7 @@ def main() -> None:
             output_dir=args.out or scratch.name,
             per_device_train_batch_size=2,
             gradient_accumulation_steps=5,
-            num_train_epochs=3,
+            num_train_epochs=5,
             max_steps=args.max_steps,
             learning_rate=1e-2,
             lr_scheduler_type="cosine",

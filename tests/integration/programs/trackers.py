@@ -30,7 +30,7 @@ def main() -> None:
     mlflow = start_run(run, experiment_name="trackers", tracking_uri=args.tracking_uri)
     writer.add_text("config", "a small model")
     mlflow.log_params({"lr": 1e-2, "layers": 2})
-    for epoch in run.epochs(4):
+    for epoch in run.epochs(8):
         for (batch,) in run.batches(TensorDataset(rows)):
             pace(run)
             run.backward(nn.functional.mse_loss(model(batch)[:, 0], batch.sum(1)))

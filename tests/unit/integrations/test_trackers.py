@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import TensorDataset
 
 import legato
 from legato.core.errors import ProgramError, UsageError
 from legato.integrations.mlflow import MLflowCallback, MlflowRun, start_run
+from legato.integrations.patient_calls import PatientCalls
 from legato.integrations.single_writer import Place, SingleWriter
 from legato.integrations.tensorboard import SummaryWriter, TensorBoardCallback, find_last_place
 from legato.train.process import job
@@ -32,6 +37,23 @@ def endings(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     monkeypatch.setattr(job, "at_end", found.append)
     monkeypatch.delattr("sys.last_value", raising=False)  # set by pytest after a test that fails
     return found
+
+
+@pytest.fixture(autouse=True)
+def ended_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End each test when the calls that wait have been made: otherwise the next test's MLflow would get them."""
+    all_calls: list[PatientCalls] = []
+    begin = PatientCalls.__init__
+
+    def remember(calls: PatientCalls, *arguments: Any) -> None:
+        begin(calls, *arguments)
+        all_calls.append(calls)
+
+    monkeypatch.setattr(PatientCalls, "__init__", remember)
+    yield
+    for calls in all_calls:
+        calls.settle(60)
+        assert not calls._waiting
 
 
 def train(make: Callable[[legato.Run], Any], log: Callable[[Any, legato.Run], None], num_epochs: int = 3) -> Any:
@@ -495,6 +517,256 @@ def test_a_store_that_is_away_ends_no_training(
         end()
     told = capsys.readouterr().err
     assert told.count("legato: warning: MLflow: ") == 1 and "Training goes on" in told and "secret" not in told
+
+
+def hold_mlflow(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
+    """Let MLflow answer nothing after the third step, until the event is set; returns it, and the steps it has got."""
+    answers, got, record = threading.Event(), list[int](), MlflowClient.log_batch
+
+    def log_batch(client: MlflowClient, run_id: str, metrics: Any = (), **records: Any) -> None:
+        if any(metric.key == "step" and metric.step > 3 for metric in metrics):
+            assert answers.wait(60)
+        got.extend(metric.step for metric in metrics if metric.key == "step")
+        record(client, run_id, metrics=metrics, **records)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    monkeypatch.setattr("legato.integrations.mlflow._PATIENCE_S", 0.05)
+    return answers, got
+
+
+def test_an_mlflow_that_is_away_for_a_while_holds_no_training_and_gets_all_later(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, got = hold_mlflow(monkeypatch)
+    steps = []
+
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        mlflow.log_metric("step", run.step)
+        steps.append(run.step)
+
+    mlflow = train(lambda run: start_run(run, tracking_uri=store), log)
+    assert len(steps) == 6 and got == [1, 2, 3], "the program has trained to its end meanwhile"
+    answers.set()
+    mlflow.end_run()
+    found = find_run(store, "Default")
+    assert [point.step for point in MlflowClient(store).get_metric_history(found.info.run_id, "step")] == steps
+    assert found.info.status == "FINISHED"
+    assert capsys.readouterr().err.count("MLflow: no answer within 0.05 s. Training goes on") == 1
+
+
+def test_an_mlflow_that_stays_away_holds_no_end_of_a_program(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, got = hold_mlflow(monkeypatch)
+    monkeypatch.setattr("legato.integrations.mlflow._END_PATIENCE_S", 0.05)
+    mlflow = train(lambda run: start_run(run, tracking_uri=store), lambda each, run: each.log_metric("step", run.step))
+    mlflow.end_run()
+    assert got == [1, 2, 3]
+    assert "MLflow: no answer until the end of this worker. 3 of its calls are lost." in capsys.readouterr().err
+    answers.set()
+
+
+@pytest.mark.parametrize("how", ["answers", "silent", "others go on"])
+def test_a_worker_that_leaves_hands_in_the_calls_that_wait(
+    store: str,
+    how: str,
+    endings: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The job was stopped, or goes on with other workers, whose first one has the calls of the last step too."""
+    answers, got = hold_mlflow(monkeypatch)
+    mlflow = train(lambda run: start_run(run, tracking_uri=store), lambda each, run: each.log_metric("step", run.step))
+    monkeypatch.setattr(type(mlflow._run), "has_state", False)
+
+    def is_to_leave() -> bool:
+        if how == "answers":
+            answers.set()
+        return how != "others go on"
+
+    monkeypatch.setattr(job, "is_to_leave", is_to_leave)
+    monkeypatch.setattr("legato.integrations.mlflow._LEAVE_PATIENCE_S", 60 if how == "answers" else 0.05)
+    for end in endings:
+        end()
+    told = capsys.readouterr().err
+    assert ("3 of its calls are lost" in told) is (how != "answers")
+    answers.set()
+    mlflow._calls.settle(60)
+    run = find_run(store, "Default")
+    assert got == ([1, 2, 3, 4, 5] if how == "others go on" else [1, 2, 3, 4, 5, 6])
+    # The call of step 4 was being made when this worker had to leave.
+    assert run.data.tags["legato.place"] == ("4 1" if how == "others go on" else "6 1")
+    assert run.info.status == "RUNNING"
+
+
+def test_files_are_stored_as_they_were_when_the_program_logged_them(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, _ = hold_mlflow(monkeypatch)
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    report: dict[str, int] = {}
+    drawn: list[Any] = []
+
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        mlflow.log_metric("step", run.step)
+        report["step"] = run.step
+        mlflow.log_dict(report, f"{run.step}/report.yaml")
+        figure = pyplot.figure(figsize=(run.step, 1))
+        mlflow.log_figure(figure, f"{run.step}/figure.png")
+        monkeypatch.setattr(figure, "savefig", drawn.append)
+        pyplot.close(figure)
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "deep").mkdir()
+            Path(folder, "deep/best.txt").write_text(f"best of {run.step}")
+            mlflow.log_artifact(Path(folder, "deep/best.txt"), str(run.step))
+            mlflow.log_artifacts(folder, str(run.step))
+            Path(folder, "deep/best.txt").write_text("of another step")
+
+    def begin(run: legato.Run) -> MlflowRun:
+        mlflow = start_run(run, tracking_uri=store)
+        early = tmp_path / "early.txt"
+        early.write_text("early")
+        mlflow.log_artifact(early)
+        early.unlink()
+        return mlflow
+
+    mlflow = train(begin, log)
+    answers.set()
+    mlflow.end_run()
+    there = Path(MlflowClient(store).download_artifacts(mlflow.run_id, ""))
+    assert (there / "early.txt").read_text() == "early"
+    for step in range(1, 7):
+        assert (there / f"{step}/report.yaml").read_text() == f"step: {step}\n"
+        assert (there / f"{step}/best.txt").read_text() == f"best of {step}"
+        assert (there / f"{step}/deep/best.txt").read_text() == f"best of {step}"
+        assert pyplot.imread(there / f"{step}/figure.png").shape[1] == 100 * step
+    assert drawn == []
+
+
+def test_a_file_that_is_not_stored_in_time_is_stored_again_from_a_copy(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow may read it at any time, and the program may change it."""
+    monkeypatch.setattr("legato.integrations.mlflow._FILE_PATIENCE_S", 0.05)
+    is_changed, record, file = threading.Event(), MlflowClient.log_artifact, tmp_path / "best.txt"
+
+    def log_artifact(client: MlflowClient, *arguments: Any) -> None:
+        assert is_changed.wait(60)
+        record(client, *arguments)
+
+    monkeypatch.setattr(MlflowClient, "log_artifact", log_artifact)
+
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        if run.step == 1:
+            file.write_text("first")
+            mlflow.log_artifact(file)
+            file.write_text("changed")
+            is_changed.set()
+
+    mlflow = train(lambda run: start_run(run, tracking_uri=store), log, num_epochs=1)
+    mlflow.end_run()
+    assert Path(MlflowClient(store).download_artifacts(mlflow.run_id, "best.txt")).read_text() == "first"
+
+
+@pytest.mark.parametrize("limit", ["calls", "bytes"])
+def test_calls_without_room_are_left_out_and_later_ones_are_written(
+    store: str, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, got = hold_mlflow(monkeypatch)
+    monkeypatch.setattr("legato.integrations.patient_calls._MAX_WAITING", 2 if limit == "calls" else 99)
+    monkeypatch.setattr("legato.integrations.patient_calls._MAX_WAITING_BYTES", 10)
+    (tmp_path / "large.bin").write_bytes(bytes(11))
+
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        if run.step == 8:
+            answers.set()
+            mlflow._calls.settle(60)
+        if limit == "bytes" and run.step in (6, 7):
+            mlflow.log_artifact(tmp_path / "large.bin")
+        else:
+            mlflow.log_metric("step", run.step)
+
+    train(lambda run: start_run(run, tracking_uri=store), log, num_epochs=4)
+    assert got == [1, 2, 3, 4, 5, 8]
+    told = capsys.readouterr().err
+    what = "2 calls wait" if limit == "calls" else "0 MiB of files wait"
+    assert told.count(f"MLflow: {what}. Calls for which there is no room are left out until MLflow answers.") == 1
+    assert told.count("MLflow: it answers again. Meanwhile 2 calls were left out.") == 1
+    assert MlflowClient(store).list_artifacts(find_run(store, "Default").info.run_id) == []
+
+
+def test_late_errors_take_no_other_call_with_them(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two calls fail late; the number of workers changes when this worker learns of it."""
+    answers, record = threading.Event(), MlflowClient.log_batch
+    found: list[BaseException] = []
+
+    def log_batch(client: MlflowClient, run_id: str, **records: Any) -> None:
+        if records.get("params"):
+            assert answers.wait(60)
+        record(client, run_id, **records)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    monkeypatch.setattr("legato.integrations.mlflow._PATIENCE_S", 0.05)
+    note = MlflowRun._note_failure
+
+    def note_failure(mlflow: MlflowRun, error: BaseException, **how: Any) -> bool:
+        found.append(error)
+        return note(mlflow, error, **how)
+
+    monkeypatch.setattr(MlflowRun, "_note_failure", note_failure)
+
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        if run.step == 3:
+            for value in (1, 2, 3):
+                mlflow.log_param("lr", value)
+        if run.step == 4:
+            answers.set()
+            mlflow._calls._waiting[-1].ended.wait(60)
+            mlflow._num_workers = 99
+        mlflow.log_metric("step", run.step)
+
+    mlflow = train(lambda run: start_run(run, tracking_uri=store), log)
+    points = MlflowClient(store).get_metric_history(mlflow.run_id, "step")
+    assert [point.step for point in points] == [1, 2, 3, 4, 5, 6]
+    assert len(found) == 2
+    assert capsys.readouterr().err.count("are not written") == 1
+
+
+def test_an_error_that_comes_late_is_reported_once_and_ends_no_training(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, failed = threading.Event(), threading.Event()
+
+    def log_batch(*_: Any, **records: Any) -> None:
+        assert answers.wait(60)
+        failed.set()
+        raise MlflowException("the disk is full")
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    monkeypatch.setattr("legato.integrations.mlflow._PATIENCE_S", 0.05)
+
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        mlflow.log_metric("step", run.step)
+        if run.step == 3:
+            answers.set()
+            assert failed.wait(60)
+
+    train(lambda run: start_run(run, tracking_uri=store), log)
+    assert capsys.readouterr().err.count("the disk is full. Training goes on") == 1
+
+
+def test_mlflow_draws_no_random_numbers_of_the_program(store: str) -> None:
+    from mlflow.utils import name_utils, request_utils, rest_utils
+
+    start_and_train(store)
+    before = random.getstate()
+    for module in (name_utils, request_utils, rest_utils):
+        module.random.random()
+    name_utils._generate_random_name()
+    assert random.getstate() == before
 
 
 def test_an_experiment_that_was_deleted_ends_no_training(store: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,46 @@
+"""Prints how many micro-batches of each step this worker computes; V = 8.
+
+``--dies N``: worker N dies in its first step, after the reduction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import torch
+from common import Images, pace, tell
+from torch import nn
+
+import legato
+from legato.train.process import faults
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dies", default="")
+    args = parser.parse_args()
+    has_begun = False
+    run = legato.elastic(global_batch_size=16, micro_batch_size=2, seed=6)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run.prepare(model, optimizer)
+    for _ in run.epochs(8):
+        num_turns = 0
+        for images, targets in run.batches(Images(160, augment=True)):
+            pace(run)
+            if not has_begun and args.dies == os.environ.get("LEGATO_WORKER"):
+                faults.plan(int(args.dies), f"{args.dies}@{run.step + 1}:reduce=kill")
+            has_begun = True
+            run.backward(nn.functional.cross_entropy(model(images), targets))
+            optimizer.step()
+            optimizer.zero_grad()
+            num_turns += 1
+            if run.stepped:
+                print(f"step {run.step}: {num_turns} of 8 with {run.num_workers} workers", flush=True)
+                num_turns = 0
+    tell(run, model, optimizer)
+
+
+if __name__ == "__main__":
+    main()
