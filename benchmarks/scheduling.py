@@ -3,7 +3,9 @@
 Counted is the processor time of the process, so that what else runs on the machine shows as little as possible. Moments
 of the same day: an empty pool in which everything starts, a full one in which nothing changes, and a full one in which
 a job is submitted, a job ends, a node is lost, or a hundred urgent jobs come. All of them for a pool of equal machines,
-and for a mixed one: two kinds, a fifth of the machines labelled, and a quarter of the jobs with 2 to 8 GPUs per worker.
+for a mixed one (two kinds, a fifth of the machines labelled, and a quarter of the jobs with 2 to 8 GPUs per worker),
+and for one in which half of the machines belong to one half of the users, as in clusters that start machines for the
+user who needs them.
 The speeds of all jobs are measured with three numbers of workers. The snapshots are made up, from one seed; the
 policies are the real ones.
 """
@@ -23,7 +25,7 @@ from benchmarks.jobs import Say
 from legato.core.speed import Speed
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.snapshot import Decisions, JobDemand, Node, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import OWNER_LABEL, Decisions, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 NUM_SLOTS: Final = 10_000
 NUM_JOBS: Final = 2_000
@@ -31,7 +33,9 @@ TARGET_MS: Final = 100.0
 _NUM_QUEUES: Final = 20
 _NUM_URGENT: Final = 100
 _NUM_USERS: Final = 200
+_NUM_OWNERS: Final = 100
 _SLOTS_PER_NODE: Final = 20
+_MACHINES: Final = ("equal", "mixed", "owned")
 _RULES: Final = {
     "fair by user": Rules(),
     "fair by job": Rules(fair_by=FairBy.JOB),
@@ -43,19 +47,20 @@ _RULES: Final = {
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     """Measure decisions and yield one row per policy and moment."""
-    for (policy, rules), is_mixed in itertools.product(_RULES.items(), (False, True)):
-        for moment, snapshot in _make_moments(rules, is_mixed=is_mixed):
-            took = _time(snapshot, rules, repetitions=5 if quick else 15)
-            row = {
+    for (policy, rules), machines in itertools.product(_RULES.items(), _MACHINES):
+        for moment, snapshot in _make_moments(rules, machines):
+            # Decisions on pools with machines of single users take seconds.
+            took = _time(snapshot, rules, repetitions=5 if quick or machines == "owned" else 15)
+            row: dict[str, Any] = {
                 "policy": policy,
                 "moment": moment,
-                "machines": "mixed" if is_mixed else "equal",
+                "machines": machines,
                 "slots": len(snapshot.slots),
                 "jobs": len(snapshot.jobs),
                 "decision_ms": plain(took),
                 "target_ms": TARGET_MS,
             }
-            machines, median = row["machines"], row["decision_ms"]["median"]
+            median = row["decision_ms"]["median"]
             say(f"  {policy}, {machines} machines, {moment}: {median:.1f} ms, {median / TARGET_MS:.2f} of the bound")
             yield row
 
@@ -69,23 +74,21 @@ def _time(snapshot: Snapshot, rules: Rules, *, repetitions: int) -> list[float]:
     return took
 
 
-def _make_moments(rules: Rules, *, is_mixed: bool) -> Iterator[tuple[str, Snapshot]]:
-    source = random.Random(1)
+def _make_moments(rules: Rules, machines: str) -> Iterator[tuple[str, Snapshot]]:
+    source, is_mixed = random.Random(1), machines == "mixed"
     per_node = _SLOTS_PER_NODE
     slots = tuple(
         Slot(id=f"n{index // per_node:04}/{index % per_node}", node=f"n{index // per_node:04}", device="GPU")
         for index in range(NUM_SLOTS)
     )
-    nodes = tuple(
-        Node(name=name, kind="ab"[index % 2], labels={"disk": "ssd"} if index % 5 == 0 else {})
-        for index, name in enumerate(dict.fromkeys(slot.node for slot in slots))
-    )
+    names = dict.fromkeys(slot.node for slot in slots)
+    nodes = tuple([_make_node(name, index, machines) for index, name in enumerate(names)])
     queues = tuple(
         Queue(name=f"q{index}", weight=1 + index % 3, floor=100 * (index % 2), ceiling=None if index % 4 else 900)
         for index in range(_NUM_QUEUES)
     )
     jobs = tuple(_make_job(source, f"j{index}", is_mixed=is_mixed) for index in range(NUM_JOBS))
-    empty = Snapshot(now=2_000.0, slots=slots, jobs=jobs, queues=queues, nodes=nodes if is_mixed else ())
+    empty = Snapshot(now=2_000.0, slots=slots, jobs=jobs, queues=queues, nodes=nodes)
     yield "everything starts", empty
     full = _carry_out(empty, decide(empty, rules))
     yield "nothing changes", full
@@ -102,6 +105,14 @@ def _make_moments(rules: Rules, *, is_mixed: bool) -> Iterator[tuple[str, Snapsh
     # In the place of those submitted last, so that their number stays.
     kept = sorted(full.jobs, key=lambda job: (job.submitted_at, job.id))[: NUM_JOBS - _NUM_URGENT]
     yield f"{_NUM_URGENT} urgent jobs come", msgspec.structs.replace(full, jobs=(*kept, *urgent))
+
+
+def _make_node(name: str, index: int, machines: str) -> Node:
+    if machines == "mixed":
+        return Node(name=name, kind="ab"[index % 2], labels={"disk": "ssd"} if index % 5 == 0 else {})
+    if machines == "owned" and index % 2 == 0:
+        return Node(name=name, labels={OWNER_LABEL: f"user{index // 2 % _NUM_OWNERS}"})
+    return Node(name=name)
 
 
 def _make_job(source: random.Random, name: str, *, is_mixed: bool) -> JobDemand:

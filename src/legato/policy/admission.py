@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from legato.policy.claims import Claim, Order, Refusal
+from legato.policy.claims import Claim, Refusal
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.snapshot import Queue
@@ -43,16 +43,19 @@ class Budget:
 
     def available(self, queue: str) -> int:
         """Return how many slots the jobs of a queue may still take."""
-        return min(self.common + self.set_aside[queue], self.room[queue])
+        left, room = self.common + self.set_aside[queue], self.room[queue]
+        return left if left < room else room
 
     def take(self, queue: str, num_slots: int) -> None:
         """Take slots for a job of a queue, its own floor first."""
-        assert 0 <= num_slots <= self.available(queue), (queue, num_slots)
-        own = min(num_slots, self.set_aside[queue])
-        self.set_aside[queue] -= own
+        own = self.set_aside[queue]
+        if own:
+            own = min(num_slots, own)
+            self.set_aside[queue] -= own
         self.common -= num_slots - own
         self.taken[queue] += num_slots
         self.room[queue] -= num_slots
+        assert num_slots >= 0 and self.common >= 0 and self.room[queue] >= 0, (queue, num_slots)
 
 
 class Reservations:
@@ -81,16 +84,18 @@ class Reservations:
         claim.turn = self._num_checked
         self._num_checked += 1
         name = claim.job.queue
+        left = budget.available(name)
+        if claim.lo <= left and not self._keeping:
+            return None  # the usual case
         ceiling = budget.queues[name].ceiling
         if claim.lo > budget.capacity:
             return Refusal("pool", budget.capacity)
         if ceiling is not None and claim.lo > ceiling:
             return Refusal("ceiling", ceiling)
-        left = budget.available(name)
         if claim.lo <= left:
             # A running job continues: stopping it would free no slots that are needed yet.
-            kept = not claim.held and not self._keeping.isdisjoint((None, name))
-            return Refusal("reserved", left) if kept else None
+            is_kept = not claim.held and not self._keeping.isdisjoint((None, name))
+            return Refusal("reserved", left) if is_kept else None
         if has_share:
             return Refusal("share", left)
         # A refusal at a ceiling affects only its queue; missing slots affect all jobs.
@@ -114,7 +119,7 @@ def admit(claims: Iterable[Claim], budget: Budget, reservations: Reservations) -
     for claim in claims:
         waiting.setdefault(claim.job.queue, []).append(claim)
     admitted = []
-    turns: list[tuple[float, Order, str]] = []
+    turns: list[tuple[float, int, str]] = []
     for name, inside in waiting.items():
         inside.reverse()
         turns.append((budget.taken[name] / budget.queues[name].weight, inside[-1].order, name))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names
+from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names, without
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
@@ -34,7 +34,7 @@ def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
     Returns:
         Whether a limit was lowered. Then decide the targets again, so that other jobs get these slots.
     """
-    short = [claim for claim in plan.wanting if len(plan.find_slots(claim)) < claim.target]
+    short = plan.list_short()
     done: set[str] = set()
     for claim in short:
         if claim.job.id in done:
@@ -64,13 +64,13 @@ def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], 
             claim.hi = hi
             continue
         claim.hi = claim.target
-        others = [other for other in rivals if other is not claim]
-        by = names(others, len(others))
+        others, num_others = without(rivals, claim), len(rivals) - 1
+        by = names(others, num_others)
         where = f"node{'' if len(nodes) == 1 else 's'} {list_some(nodes)}"
         if claim.target:
             claim.limit = f"its share of the {count(room)} of {where}, with {by}, which can use no others"
         else:
-            go = "goes" if len(others) == 1 else "go"
+            go = "goes" if num_others == 1 else "go"
             claim.limit = f"it can use only {where}, with {count(room)}, and {by} {go} first"
         claim.limit_because = ids(others)
 

@@ -7,7 +7,9 @@ import operator
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from legato.policy.claim_sizes import weigh_step
 from legato.policy.claims import Claim, Needs, SortedSnapshot, User
@@ -23,14 +25,14 @@ _ALL: Final = "all that the pool has"
 _WEIGHTS: Final = {1.0: "1", 0.5: "1/2", 0.25: "1/4"}
 
 
-class Cause(NamedTuple):
+class Cause(msgspec.Struct, frozen=True, gc=False):
     """A part of a sentence, and the jobs that it names."""
 
     text: str
     because: tuple[str, ...] = ()
 
 
-class Peers(NamedTuple):
+class Peers(msgspec.Struct, frozen=True):
     """Jobs that share with one another.
 
     Args:
@@ -39,7 +41,7 @@ class Peers(NamedTuple):
         full: claims that could not, or whose minimum exceeds their share.
         least: the fewest slots per priority of those that could use more; a minimum above that exceeds a share.
         equal: whether the hungry ones have the same weight.
-        size: target of all of them together, in slots.
+        has_long: whether one of the hungry ones is a later long job.
         last_winners: the two that gain least from their last step, if measured speeds count.
     """
 
@@ -48,11 +50,11 @@ class Peers(NamedTuple):
     full: list[Claim]
     least: float
     equal: bool
-    size: int
+    has_long: bool
     last_winners: list[Claim]
 
 
-class Sharers(NamedTuple):
+class Sharers(msgspec.Struct, frozen=True):
     """The users of a queue that have slots of it.
 
     Args:
@@ -60,15 +62,19 @@ class Sharers(NamedTuple):
         hungry: those that have their share and could use more.
         full: the others.
         equal: whether recent use gives the hungry ones the same weight.
+        sharing: the names of the hungry ones.
+        named: the names of the users that reasons may name or whose jobs they list.
     """
 
     users: list[User]
     hungry: list[User]
     full: list[User]
     equal: bool
+    sharing: set[str]
+    named: set[str]
 
 
-class UserCause(NamedTuple):
+class UserCause(msgspec.Struct, frozen=True, gc=False):
     """Why a user has its slots.
 
     Args:
@@ -100,13 +106,19 @@ class Causes:
         self._pool = pool
         self._all = _ALL if not pool.others else "all that its kind of machine has"
         self.policy = rules.policy
+        self._is_fair = rules.policy.is_fair
         self.admitted = [claim for claim in pool.claims if claim.refusal is None]
-        inside: dict[str | int, list[Claim]] = {}
+        self._inside: dict[str, list[Claim]] = {}
         for claim in self.admitted:
-            inside.setdefault(self._key_of_peers(claim), []).append(claim)
+            self._inside.setdefault(claim.job.queue, []).append(claim)
+        inside: dict[str | int, list[Claim]] = {}
         # Priorities of jobs in several queues, which share by the weights of these.
         self._over_queues: set[str | int] = set()
-        if rules.policy == Policy.PRIORITY:
+        if self._is_fair:
+            inside.update(self._inside)
+        elif rules.policy is Policy.PRIORITY:
+            for claim in self.admitted:
+                inside.setdefault(claim.job.priority, []).append(claim)
             self._over_queues = {key for key, claims in inside.items() if len({each.job.queue for each in claims}) > 1}
         self._peers = {
             name: _make_peers(claims, is_one_queue=name not in self._over_queues) for name, claims in inside.items()
@@ -114,30 +126,28 @@ class Causes:
         users = group_by_queue({key: user for key, user in pool.users.items() if user.admitted})
         self._sharers = {queue: _find_sharers(inside) for queue, inside in users.items()}
         self._peers_of_user: dict[tuple[str, str], Peers] = {}
-        self._user_causes: dict[tuple[str, str], UserCause] = {}
-        self._by_turn = sorted(self.admitted, key=operator.attrgetter("turn"))
+        self._user_causes: dict[tuple[str, str | None, float, bool, bool, int], UserCause] = {}
+        # By queue; None: all.
+        self._by_turn: dict[str | None, list[Claim]] = {}
         # Slots of the first claims together, by their number; only strict policies need it.
-        self._sums = [] if rules.policy.is_fair else [0, *accumulate(claim.target for claim in self.admitted)]
-        self._place = {claim.job.id: index for index, claim in enumerate(self.admitted)}
-        self._inside: dict[str, list[Claim]] = {}
-        for claim in self.admitted:
-            self._inside.setdefault(claim.job.queue, []).append(claim)
+        self._sums = [] if self._is_fair else [0, *accumulate(claim.target for claim in self.admitted)]
+        self._place = {} if self._is_fair else {claim.job.id: place for place, claim in enumerate(self.admitted)}
         # Places of the claims of queues with floors, and how many slots the first of them have together.
         self._with_floors: dict[str, tuple[list[int], list[int]]] = {}
-        if not rules.policy.is_fair:
+        if not self._is_fair:
             for name, held in self._inside.items():
                 if pool.queues[name].floor:
                     places = [self._place[claim.job.id] for claim in held]
                     self._with_floors[name] = places, [0, *accumulate(claim.target for claim in held)]
-        queues = self._queues = {name: sum(claim.target for claim in held) for name, held in self._inside.items()}
+        queues = self._queues = {name: sum([claim.target for claim in held]) for name, held in self._inside.items()}
         self._unused = pool.capacity - sum(queues.values())
         self._ceilings: dict[str, int | None] = {}
         self._behind: dict[tuple[str, int], bool] = {}
         self._shared_causes: dict[tuple[str, str, str], Cause] = {}
         self._queue_names = sorted(queues)[:2]
-
-    def _key_of_peers(self, claim: Claim) -> str | int:
-        return claim.job.queue if self.policy.is_fair else claim.job.priority
+        self._among = dict.fromkeys(queues, "")
+        if len(queues) > 1:
+            self._among = {name: f" of the {count(number)} of queue '{name}'" for name, number in queues.items()}
 
     def explain_number(self, claim: Claim) -> Cause:
         """Explain why the target of a job that has its minimum is not higher."""
@@ -165,7 +175,7 @@ class Causes:
         ceiling = self.find_ceiling(claim)
         if ceiling is not None:
             return self._explain_ceiling(claim, ceiling)
-        return self._explain_fair(claim) if self.policy.is_fair else self._explain_strict(claim)
+        return self._explain_fair(claim) if self._is_fair else self._explain_strict(claim)
 
     def find_ceiling(self, claim: Claim) -> int | None:
         """Return the ceiling of a job's queue if the job would get more slots with a higher ceiling."""
@@ -186,7 +196,7 @@ class Causes:
             return None
         if self._unused >= larger - claim.target:
             return ceiling
-        if not self.policy.is_fair and self._count_behind(claim) >= larger - claim.target:
+        if not self._is_fair and self._count_behind(claim) >= larger - claim.target:
             return ceiling
         return ceiling if self.policy != Policy.FIFO and self._is_behind(claim) else None
 
@@ -204,10 +214,10 @@ class Causes:
         If priorities decide, only jobs of the same priority count.
         """
         queue, inside = claim.job.queue, self._inside
-        key = (queue, 0 if self.policy.is_fair else claim.job.priority)
+        key = (queue, 0 if self._is_fair else claim.job.priority)
         known = self._behind.get(key)
         if known is None:
-            if not self.policy.is_fair:
+            if not self._is_fair:
                 inside = {}
                 for peer in self._peers[claim.job.priority].claims:
                     inside.setdefault(peer.job.queue, []).append(peer)
@@ -233,10 +243,10 @@ class Causes:
         if len(inside) == 1:
             return Cause(f"the ceiling of queue '{queue}', {count(ceiling)}")
         among = f" of the {count(ceiling)} that queue '{queue}' can have at most"
-        if self.policy.is_fair:
+        if self._is_fair:
             return self._explain_peers(claim, self._peers[queue], among)
         order = "priority" if self.policy == Policy.PRIORITY else "submission"
-        others = _without(inside, claim)
+        others = without(inside, claim)
         return Cause(f"its share by {order}{among}, shared with {names(others, len(inside) - 1)}", ids(others))
 
     def _explain_fair(self, claim: Claim) -> Cause:
@@ -250,7 +260,7 @@ class Causes:
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the fair share of queue '{queue}', next to {beside}")
-        among = f" of the {count(peers.size)} of queue '{queue}'" if num_others else ""
+        among = self._among[queue]
         if self._shares_with_users(claim):
             return self._explain_user(claim, among)
         return self._explain_peers(claim, peers, among)
@@ -264,7 +274,7 @@ class Causes:
             among: of what.
         """
         if claim.target == claim.lo > 1 and (claim.share == claim.lo or _exceeds_share(claim, peers.least)):
-            others = _without(peers.claims, claim)
+            others = without(peers.claims, claim)
             return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
         if claim.comes_after is not None:
             return Cause(f"it is a long job that comes after {claim.comes_after.job.title}", ids([claim.comes_after]))
@@ -324,10 +334,15 @@ class Causes:
 
     def _share_of_user(self, user: User) -> UserCause:
         """Name the users with whom a user shares the slots of a queue, and those who leave it slots."""
-        key = (user.queue, user.name)
+        sharers = self._sharers[user.queue]
+        is_sharing = user.name in sharers.sharing
+        more = user.total - (user.granted if is_sharing else user.taken)
+        # The same holds for all users whom no reason names: a queue may have hundreds of users.
+        name = user.name if user.name in sharers.named else None
+        key = (user.queue, name, user.weight, is_sharing, user.granted > 0, more)
         known = self._user_causes.get(key)
         if known is None:
-            known = self._user_causes[key] = _explain_share_of_user(user, self._sharers[user.queue])
+            known = self._user_causes[key] = _explain_share_of_user(user, sharers)
         return known
 
     def _explain_strict(self, claim: Claim) -> Cause:
@@ -393,31 +408,29 @@ class Causes:
         """
         assert claim.refusal is not None
         scope = claim.job.queue if claim.refusal.why == "queue" else None
-        held = self._by_turn
-        if scope is not None:
-            held = [other for other in held if other.job.queue == scope]
+        held = self._by_turn.get(scope)
+        if held is None:
+            some = self.admitted if scope is None else self._inside.get(scope, [])
+            held = self._by_turn[scope] = sorted(some, key=operator.attrgetter("turn"))
         number = bisect_left(held, claim.turn, key=operator.attrgetter("turn"))
         return held[: min(number, MAX_CAUSES)], number
 
 
 def _find_sharers(users: list[User]) -> Sharers:
     """Divide the users of a queue into those that have their share and could use more, and others."""
-    hungry = []
-    for user in users:
-        most = sum(claim.hi for claim in user.admitted)
-        if user.granted < most or user.entitled <= user.granted < user.wanted:
-            hungry.append(user)
-    least = min((user.granted / user.weight for user in hungry), default=0.0)
+    hungry = [user for user in users if user.granted < user.most or user.entitled <= user.granted < user.wanted]
+    least = min([user.granted / user.weight for user in hungry], default=0.0)
     # A user whose minimums exceed its share gets no more than those, and shares with none.
     hungry = [user for user in hungry if user.granted > user.taken or (user.granted - 1) / user.weight < least]
     sharing = {user.name for user in hungry}
     full = [user for user in users if user.name not in sharing]
-    return Sharers(users, hungry, full, len({user.weight for user in hungry}) <= 1)
+    named = {user.name for some in (users, hungry) for user in some[: MAX_CAUSES + 1]}
+    return Sharers(users, hungry, full, len({user.weight for user in hungry}) <= 1, sharing, named)
 
 
 def _explain_share_of_user(user: User, sharers: Sharers) -> UserCause:
     """Explain the slots of a user by those of the other users of its queue, which all have some."""
-    if user not in sharers.hungry:
+    if user.name not in sharers.sharing:
         more = _count_more(user.total - user.taken)
         others = _without_user(sharers.users, user)
         beside = f", next to {_name_users(others, len(sharers.users) - 1)}"
@@ -476,12 +489,13 @@ def _make_peers(claims: list[Claim], *, is_one_queue: bool = True) -> Peers:
     hungry = [claim for claim in claims if claim.target < claim.hi]
     least = 0.0
     if claims and claims[0].ratio is None and is_one_queue:
-        least = min((claim.target / claim.weight for claim in hungry), default=0.0)
+        least = min([claim.target / claim.weight for claim in hungry], default=0.0)
         hungry = [claim for claim in hungry if not _exceeds_share(claim, least)]
     full = [claim for claim in claims if claim.target >= claim.hi or _exceeds_share(claim, least)]
-    equal = all(claim.weight == hungry[0].weight for claim in hungry)
+    equal = len({claim.weight for claim in hungry}) <= 1
     winners = _find_last_winners(claims) if claims and claims[0].ratio is not None else []
-    return Peers(claims, hungry, full, least, equal, sum(claim.target for claim in claims), winners)
+    has_long = any(claim.comes_after is not None for claim in hungry)
+    return Peers(claims, hungry, full, least, equal, has_long, winners)
 
 
 def _exceeds_share(claim: Claim, least: float) -> bool:
@@ -502,13 +516,13 @@ def _name_share(claim: Claim, peers: Peers) -> str:
     """Name the rule by which a job that is not a later long one shares with others."""
     if peers.equal:
         return "an equal share"
-    if any(other.comes_after is not None for other in peers.hungry):
+    if peers.has_long:
         return "a share by weight (later long jobs weigh less)"
     return f"a share by its priority {claim.job.priority}"
 
 
 def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
-    hungry_peers, full = _without(peers.hungry, claim), peers.full[:MAX_CAUSES]
+    hungry_peers, full = without(peers.hungry, claim), peers.full[:MAX_CAUSES]
     leave = "leaves" if len(peers.full) == 1 else "leave"
     left = f"the slots that {names(full, len(peers.full))} {leave}" if full else ""
     if not hungry_peers:
@@ -555,7 +569,7 @@ def _percent(gain: float) -> int:
     return round((gain - 1) * 100)
 
 
-def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
+def without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
     """Return the first few others."""
     return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
 
@@ -617,7 +631,7 @@ def list_some(told: Sequence[str]) -> str:
 
 def ids(claims: Sequence[Claim]) -> tuple[str, ...]:
     """Return the ids of the first few."""
-    return tuple(claim.job.id for claim in claims[:MAX_CAUSES])
+    return tuple([claim.job.id for claim in claims[:MAX_CAUSES]])
 
 
 def name_unusable(slot: Slot) -> str:
@@ -629,13 +643,13 @@ def name_unusable(slot: Slot) -> str:
     return f"node {slot.node} cannot be used: {slot.trouble or 'it is down or drained'}"
 
 
-def explain_needs(needs: Needs) -> str:
-    """Write what some jobs need.
+def explain_needs(needs: Needs, *, of: str = "") -> str:
+    """Write what some jobs need. ``of``: the user to whom the machines belong.
 
     >>> explain_needs((2, (("site", "x"),), (), None))
     '2 GPUs per worker and labels site=x'
-    >>> explain_needs((1, (), (), "ann"))
-    'machines that belong to no other user than ann'
+    >>> explain_needs((1, (), (), "ann")), explain_needs((1, (), (), None), of="ann")
+    ('machines that belong to no other user than ann', 'machines that belong to user ann')
     """
     each, labels, refused, owner = needs
     told = [f"{each} GPUs per worker"] if each > 1 else []
@@ -646,4 +660,17 @@ def explain_needs(needs: Needs) -> str:
     told += [f"nodes other than {', '.join(refused)}"] if refused else []
     if owner is not None:
         told.append(f"machines that belong to no {f'other user than {owner}' if owner else 'user'}")
+    if of:
+        told.append(f"machines that belong to user {of}")
     return " and ".join(told)
+
+
+def name_owners(users: Sequence[str]) -> str:
+    """Name a user or two, and count the rest; "": there is none.
+
+    >>> name_owners([]), name_owners(["ann", "ben"]), name_owners(["ann", "ben", "cleo"])
+    ('', 'ann and ben', 'ann and 2 others')
+    """
+    if len(users) > 2:
+        return f"{users[0]} and {len(users) - 1} others"
+    return " and ".join(users)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from legato.policy.admission import Budget
-from legato.policy.claims import Claim, Order
-from legato.policy.curves import find_gain
+from legato.policy.claims import Claim
+from legato.policy.curves import find_time
 from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
 from legato.policy.sizes import fit_size, next_size
 
@@ -33,7 +33,9 @@ def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Bud
         _size_by_speed(claims, whole, budget)
         return
     shares = share_out(share, [Bounds(claim.weight, claim.lo, claim.hi) for claim in claims])
-    parts = [Part(exact, claim.weight, claim.held, _tie(claim)) for claim, exact in zip(claims, shares, strict=True)]
+    parts = [
+        Part(exact, claim.weight, claim.held, claim.age_order) for claim, exact in zip(claims, shares, strict=True)
+    ]
     for claim, exact, size in zip(claims, shares, make_whole(whole, parts), strict=True):
         claim.share = exact
         claim.target = fit_size(claim.job, size)
@@ -42,10 +44,10 @@ def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Bud
 
 def _size_by_speed(claims: Sequence[Claim], whole: int, budget: Budget) -> None:
     """Set the targets so that each slot goes to the claim that it makes faster by most."""
-    left = whole - sum(claim.lo for claim in claims)
+    left = whole - sum([claim.lo for claim in claims])
     for claim in claims:
         claim.target = claim.lo
-    steps = [(rank(claim), place) for place, claim in enumerate(claims) if claim.target < claim.hi]
+    steps = [(rank(claim), place) for place, claim in enumerate(claims) if claim.target < claim.hi] if left else []
     heapq.heapify(steps)
     while steps:
         claim = claims[steps[0][1]]
@@ -62,9 +64,10 @@ def _size_by_speed(claims: Sequence[Claim], whole: int, budget: Budget) -> None:
 
 
 def grow(claim: Claim, budget: Budget) -> int:
-    """Give a claim its next useful size, if the slots are there. Returns how many slots it gained."""
-    larger = next_size(claim.job, claim.target)
-    if larger is None or larger - claim.target > budget.available(claim.job.queue):
+    """Give a claim its next useful size, if it can use that and the slots are there. Returns how many it gained."""
+    left = budget.available(claim.job.queue)
+    larger = next_size(claim.job, claim.target) if left > 0 else None
+    if larger is None or larger > claim.hi or larger - claim.target > left:
         return 0
     gained = larger - claim.target
     budget.take(claim.job.queue, gained)
@@ -72,14 +75,14 @@ def grow(claim: Claim, budget: Budget) -> int:
     return gained
 
 
-def rank(claim: Claim) -> tuple[float, bool, Order]:
+def rank(claim: Claim) -> tuple[float, bool, int]:
     """Return by what claims are sorted that may grow: the one with the fewest slots per priority goes first.
 
     If measured speeds count, it is the one that each of its next slots makes faster by most.
     """
     if claim.ratio is not None:
-        return (-weigh_step(claim, claim.target), claim.held <= claim.target, _tie(claim))
-    return deal_key(claim.target, claim.weight, claim.held, _tie(claim))
+        return (-weigh_step(claim, claim.target), claim.held <= claim.target, claim.age_order)
+    return deal_key(claim.target, claim.weight, claim.held, claim.age_order)
 
 
 def weigh_step(claim: Claim, size: int) -> float:
@@ -96,11 +99,13 @@ def weigh_step(claim: Claim, size: int) -> float:
     gain, larger = 0.0, next_size(job, size)
     known = larger is not None and larger <= _find_taken(claim)
     # Without micro-batches, each further step gains less; with them, a useful size may come after a less useful one.
-    for _ in range(_NUM_STEPS if job.num_micro_batches is not None and not job.shares_freely else 1):
+    before = find_time(job, ratio, size)
+    for step in range(_NUM_STEPS if job.num_micro_batches is not None and not job.shares_freely else 1):
+        if step and larger is not None:
+            larger = next_size(job, larger)
         if larger is None or larger > claim.hi:
             break
-        gain = max(gain, math.log(find_gain(job, ratio, size, larger)) / (larger - size))
-        larger = next_size(job, larger)
+        gain = max(gain, math.log(before / find_time(job, ratio, larger)) / (larger - size))
     return claim.weight * gain * (_STICKY if known else 1.0)
 
 
@@ -110,7 +115,3 @@ def _find_taken(claim: Claim) -> int:
     if job.trial is not None:
         return job.trial.usual
     return max(claim.held, job.wanted or 0)
-
-
-def _tie(claim: Claim) -> Order:
-    return (claim.job.submitted_at, claim.job.id)

@@ -6,7 +6,6 @@ Claims are filled in step by step: `admission` and `sizing` set the target of a 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
@@ -15,10 +14,8 @@ import msgspec
 from legato.policy.ageing import find_behind
 from legato.policy.curves import find_ratio
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.sizes import largest_size, smallest_size
+from legato.policy.sizes import find_sizes
 from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing, Trial
-
-Order = tuple[float | str, ...]
 
 Needs = tuple[int, tuple[tuple[str, str], ...], tuple[str, ...], str | None]
 """GPUs per worker, sorted labels, sorted nodes that have refused the job, and the user whose machines suit besides
@@ -29,11 +26,14 @@ Worker = tuple[Slot, ...]
 
 
 _MAX_REFUSALS: Final = 3
+_NO_NEEDS: Final[Needs] = (1, (), (), None)
 
 
 def needs_of(job: JobDemand, owner: str | None = None) -> Needs:
     """Return the needs of a job that not every slot of its kind of machine meets. ``owner``: as in `Needs`."""
     # Few jobs have labels or refusals, and a pool may have thousands of jobs.
+    if owner is None and job.gpus_per_worker == 1 and not job.labels and not job.refusals:
+        return _NO_NEEDS
     labels = tuple(sorted(job.labels.items())) if job.labels else ()
     return job.gpus_per_worker, labels, tuple(sorted(job.refusals)) if job.refusals else (), owner
 
@@ -55,21 +55,22 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     first: bool = False
 
 
-class User(msgspec.Struct, eq=False, kw_only=True):
+class User(msgspec.Struct, eq=False, kw_only=True, gc=False):
     """A user of a queue on the way to a decision.
 
     Args:
         queue: its name.
         name: of the user.
         weight: above 0; users of a queue get slots in proportion to it.
-        claims: that can be placed, in order of precedence.
-        waiting: claims that were not tried yet, in reverse order.
+        order: of its first claim.
+        waiting: claims that can be placed and were not tried yet, in reverse order.
         admitted: claims with their minimum.
         wanted: slots that the claims could use.
         held: slots that admitted claims have or that are being freed for them.
         share: exact share if minimums did not matter.
         entitled: the same in whole slots.
         taken: the sum of the admitted minimums.
+        most: slots that the admitted claims could use.
         granted: slots for the admitted claims, before those that are left over.
         total: sum of the targets.
     """
@@ -77,7 +78,7 @@ class User(msgspec.Struct, eq=False, kw_only=True):
     queue: str
     name: str
     weight: float
-    claims: list[Claim] = msgspec.field(default_factory=list)
+    order: int = 0
     waiting: list[Claim] = msgspec.field(default_factory=list)
     admitted: list[Claim] = msgspec.field(default_factory=list)
     wanted: int = 0
@@ -85,13 +86,9 @@ class User(msgspec.Struct, eq=False, kw_only=True):
     share: float = 0.0
     entitled: int = 0
     taken: int = 0
+    most: int = 0
     granted: int = 0
     total: int = 0
-
-    @property
-    def order(self) -> Order:
-        """The precedence of its first claim."""
-        return self.claims[0].order
 
 
 class Claim(msgspec.Struct, eq=False, kw_only=True):
@@ -99,9 +96,11 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
 
     Args:
         job: as in the snapshot.
-        order: sort key; the smaller one goes first.
+        order: its place in the order of precedence; the smaller one goes first.
+        age_order: its place in the order of submission, which decides ties.
         weight: of its share; its priority, or less for a long job that comes after another one.
         owners: users to whom machines with its labels belong.
+        needs: its needs that not every slot of its kind of machine meets.
         behind: how many times its precedence is doubled.
         comes_after: the first of the long jobs with which it shares. None: it is not long, or is the first.
         due: its slots if slots were divisible.
@@ -138,11 +137,13 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     """
 
     job: JobDemand
-    order: Order
     lo: int
     hi: int
     weight: float
+    order: int = 0
+    age_order: int = 0
     owners: frozenset[str] = frozenset()
+    needs: Needs = _NO_NEEDS
     behind: int = 0
     comes_after: Claim | None = None
     due: float = 0.0
@@ -158,8 +159,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     limit: str = ""
     limit_because: tuple[str, ...] = ()
     unplaced: bool = False
-    new_workers: list[Worker] = msgspec.field(default_factory=list)
-    moves: list[tuple[Worker, Worker, Claim]] = msgspec.field(default_factory=list)
+    new_workers: tuple[Worker, ...] = ()
+    moves: tuple[tuple[Worker, Worker, Claim], ...] = ()
     leaving: int = 0
     turn: int = 0
     refusal: Refusal | None = None
@@ -181,7 +182,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     @property
     def frozen(self) -> bool:
         """Whether its slots must not change now."""
-        return self.job.standing == Standing.RESIZING and self.held > 0
+        return self.held > 0 and self.job.standing == Standing.RESIZING
 
     @property
     def awaits_lease(self) -> bool:
@@ -189,24 +190,9 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         return not self.held and bool(self.job.lost_nodes)
 
     @property
-    def needs(self) -> Needs:
-        """Its needs that not every slot of its kind of machine meets."""
-        return needs_of(self.job, self.may_use)
-
-    @property
-    def may_use(self) -> str | None:
-        """Whose machines it may use besides those of all users, as in `Needs`."""
-        if not self.owners:
-            return None
-        if self.job.owner not in self.owners:
-            return ""
-        return self.job.owner if len(self.owners) > 1 else None
-
-    @property
     def is_picky(self) -> bool:
         """Whether it cannot use every slot of its kind of machine."""
-        job = self.job
-        return job.gpus_per_worker > 1 or bool(job.labels) or bool(job.refusals) or self.may_use is not None
+        return self.needs is not _NO_NEEDS
 
     @property
     def limit_in_full(self) -> str:
@@ -284,10 +270,16 @@ def is_by_user(snapshot: Snapshot, rules: Rules) -> bool:
 def sort_jobs(snapshot: Snapshot, rules: Rules) -> tuple[list[Claim], dict[str, Queue]]:
     """Return a claim without slots for each job, in order of precedence, and all queues by name."""
     claims = [_make_claim(job, rules) for job in snapshot.jobs]
-    claims.sort(key=operator.attrgetter("order"))
+    # Places in these orders instead of the keys: thousands of comparisons follow.
+    claims.sort(key=lambda claim: (claim.job.submitted_at, claim.job.id))
+    for place, claim in enumerate(claims):
+        claim.age_order = place
+    if rules.policy is not Policy.FIFO:
+        claims.sort(key=lambda claim: _find_precedence(claim, rules))
     assert len({claim.job.id for claim in claims}) == len(claims), "two jobs have the same id"
     queues = {queue.name: queue for queue in snapshot.queues}
-    for claim in claims:
+    for place, claim in enumerate(claims):
+        claim.order = place
         job = claim.job
         assert 1 <= job.min_workers <= job.max_workers and 1 <= job.priority <= MAX_PRIORITY, job
         if job.queue not in queues:
@@ -295,18 +287,31 @@ def sort_jobs(snapshot: Snapshot, rules: Rules) -> tuple[list[Claim], dict[str, 
     return claims, queues
 
 
-def note_owners(claims: Iterable[Claim], nodes: Iterable[Node]) -> None:
-    """Note in each claim the users to whom nodes with its labels belong. ``nodes``: those that count."""
+def note_needs(claims: Iterable[Claim], nodes: Iterable[Node]) -> None:
+    """Note in each claim its needs, and the users to whom nodes with its labels belong. ``nodes``: those that count."""
     owned = [node for node in nodes if OWNER_LABEL in node.labels]
+    if not owned:
+        for claim in claims:
+            claim.owners, claim.needs = frozenset(), needs_of(claim.job)
+        return
     known: dict[tuple[tuple[str, str], ...], frozenset[str]] = {}
     for claim in claims:
         labels = claim.job.labels
-        key = tuple(sorted(labels.items())) if labels and owned else ()
+        key = tuple(sorted(labels.items())) if labels else ()
         owners = known.get(key)
         if owners is None:
             found = (node.labels[OWNER_LABEL] for node in owned if labels.items() <= node.labels.items())
             owners = known[key] = frozenset(found)
-        claim.owners = owners
+        claim.owners, claim.needs = owners, needs_of(claim.job, _whose(claim.job.owner, owners))
+
+
+def _whose(user: str, owners: frozenset[str]) -> str | None:
+    """Return whose machines a user may use besides those of all users, as in `Needs`. ``owners``: who has machines."""
+    if not owners:
+        return None
+    if user not in owners:
+        return ""
+    return user if len(owners) > 1 else None
 
 
 def deal_slots(
@@ -326,23 +331,22 @@ def deal_slots(
     free, coming = [], []
     for slot in slots:
         holder = slot.holder
+        claim = None if holder is None else by_id.get(holder)
         if slot.usable:
             capacity += 1
-        if holder is None and not slot.leaving:
-            if slot.usable:
-                free.append(slot)
-            continue
-        claim = None if holder is None else by_id.get(holder)
-        if claim is not None and not slot.leaving:
-            if slot.usable:
+            if slot.leaving:
+                coming.append(slot)
+                if claim is not None:
+                    claim.leaving += 1
+            elif claim is not None:
                 claim.slots.append(slot)
+            elif holder is None:
+                free.append(slot)
             else:
-                claim.lost += 1
-                claim.lost_on[slot.node] = slot.trouble
-        elif slot.usable:
-            coming.append(slot)
-            if claim is not None:
-                claim.leaving += 1
+                coming.append(slot)
+        elif claim is not None and not slot.leaving:
+            claim.lost += 1
+            claim.lost_on[slot.node] = slot.trouble
     orphaned = sum(slot.holder not in by_id for slot in coming)
     for claim in claims:
         if claim.job.gpus_per_worker > 1:
@@ -365,8 +369,11 @@ def deal_slots(
 
 def _drop_incomplete(claim: Claim, coming: list[Slot]) -> None:
     """Give up the slots of workers that have lost another slot: a worker needs all of its GPUs."""
+    workers = claim.list_workers()
+    if all(len(slots) == claim.job.gpus_per_worker for slots in workers):
+        return
     whole: list[Slot] = []
-    for slots in claim.list_workers():
+    for slots in workers:
         if len(slots) == claim.job.gpus_per_worker:
             whole.extend(slots)
         else:
@@ -378,15 +385,15 @@ def _drop_incomplete(claim: Claim, coming: list[Slot]) -> None:
 
 
 def _make_claim(job: JobDemand, rules: Rules) -> Claim:
-    lo, behind = smallest_size(job), 0
-    if rules.policy.is_fair and rules.fair_finish_s is not None:
+    lo, hi = find_sizes(job)
+    behind = 0
+    if rules.fair_finish_s is not None and rules.policy.is_fair:
         behind = find_behind(job, lo, rules.fair_finish_s)
     ratio = find_ratio(job) if rules.policy is Policy.THROUGHPUT else None
     return Claim(
         job=job,
-        order=_order(job, rules, behind),
         lo=lo,
-        hi=largest_size(job),
+        hi=hi,
         weight=float(job.priority),
         behind=behind,
         ratio=ratio,
@@ -394,12 +401,10 @@ def _make_claim(job: JobDemand, rules: Rules) -> Claim:
     )
 
 
-def _order(job: JobDemand, rules: Rules, behind: int) -> Order:
-    """Return the sort key of a job; the smaller one goes first."""
-    if rules.policy == Policy.FIFO:
-        return (job.submitted_at, job.id)
-    priority = job.priority * 2**behind
-    if rules.policy.is_fair and rules.ageing_s is not None:
+def _find_precedence(claim: Claim, rules: Rules) -> tuple[float, str]:
+    """Return the sort key of a job under a policy other than fifo; among equals, the order of submission decides."""
+    priority = claim.job.priority * 2**claim.behind
+    if rules.ageing_s is not None and rules.policy.is_fair:
         # A fixed head start instead of a growing bonus, so that time alone never changes the order of two jobs.
-        return (job.submitted_at - priority / 5000 * rules.ageing_s, job.id)
-    return (-priority, job.submitted_at, job.id)
+        return claim.job.submitted_at - priority / 5000 * rules.ageing_s, claim.job.id
+    return -priority, ""

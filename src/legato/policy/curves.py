@@ -30,13 +30,13 @@ def find_ratio(job: JobDemand) -> float:
     >>> find_ratio(msgspec.structs.replace(job, speeds=(one, four)))
     0.25
     """
-    if not is_measured(job):
+    points = [(_divide_among(job, number), speed) for number, speed in find_fastest(job.speeds).items()]
+    if len({among for among, _ in points}) < 2:
         return 0.0
     # Least squares of the relative errors of a x + b, with x = 1 / e and the measured time y.
     sxx = sx = s1 = sxy = sy = 0.0
-    fastest = find_fastest(job.speeds)
-    for number, speed in fastest.items():
-        x, y = 1 / _divide_among(job, number), 1 / speed.samples_per_s
+    for among, speed in points:
+        x, y = 1 / among, 1 / speed.samples_per_s
         weight = 1 / (y * y)
         sxx, sx, s1 = sxx + weight * x * x, sx + weight * x, s1 + weight
         sxy, sy = sxy + weight * x * y, sy + weight * y
@@ -62,9 +62,12 @@ def find_gain(job: JobDemand, ratio: float, num_slots: int, more: int) -> float:
     >>> find_gain(job, 0.0, 2, 4), find_gain(job, 0.25, 2, 4)
     (2.0, 1.5)
     """
-    each = job.gpus_per_worker
-    before, after = (1 / _divide_among(job, number // each) + ratio for number in (num_slots, more))
-    return before / after
+    return find_time(job, ratio, num_slots) / find_time(job, ratio, more)
+
+
+def find_time(job: JobDemand, ratio: float, num_slots: int) -> float:
+    """Return the time of a step with a number of slots, as a multiple of the part that is divided among workers."""
+    return 1 / _divide_among(job, num_slots // job.gpus_per_worker) + ratio
 
 
 def _divide_among(job: JobDemand, num_workers: int) -> float:

@@ -6,7 +6,7 @@ import itertools
 import operator
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Slot
 
@@ -24,8 +24,13 @@ class FreeSlots:
     def __init__(self, slots: Iterable[Slot], nodes: Mapping[str, Node] | None = None) -> None:
         self._nodes = nodes or {}
         self._by_node: defaultdict[str, list[Slot]] = defaultdict(list)
-        self._owners = {node.labels[OWNER_LABEL] for node in self._nodes.values() if OWNER_LABEL in node.labels}
-        self._by_labels: dict[tuple[tuple[tuple[str, str], ...], str], _Levels] = {}
+        self._owner_of = {
+            node.name: node.labels[OWNER_LABEL] for node in self._nodes.values() if OWNER_LABEL in node.labels
+        }
+        self._owners = set(self._owner_of.values())
+        # By owner of the nodes, "" for those of all users, and by labels: nodes of other owners need not be looked at.
+        self._levels: dict[str, dict[tuple[tuple[str, str], ...], _Levels]] = {}
+        self._inside: dict[str, list[str]] = {}
         self._number = 0
         for slot in slots:
             self._by_node[slot.node].append(slot)
@@ -51,7 +56,8 @@ class FreeSlots:
         nodes = set()
         for slot in slots:
             if slot.node not in self._by_node:
-                self._by_labels.clear()
+                self._levels.clear()
+                self._inside.clear()
             nodes.add(slot.node)
             self._by_node[slot.node].append(slot)
             self._number += 1
@@ -76,13 +82,26 @@ class FreeSlots:
     def take(self, num_slots: int, beside: Sequence[Slot], job: JobDemand) -> list[Slot]:
         """Take slots for a job, first on the nodes of ``beside``; fewer than ``num_slots`` if no more fit.
 
+        Nodes of its owner come before that, so that those of all users stay free for others.
+
         Returns:
             The slots; those of each worker follow one another.
         """
-        each = job.gpus_per_worker
-        levels = self._levels_for(job)
         taken: list[Slot] = []
-        if beside:
+        for owner in self._owners_for(job):
+            self._take_best(num_slots, beside, job, self._levels_for(job, owner), taken)
+        return taken
+
+    def _owners_for(self, job: JobDemand) -> tuple[str, ...]:
+        """Return the owners whose nodes a job may use; "": the nodes of all users."""
+        return (job.owner, "") if job.owner in self._owners else ("",)
+
+    def _take_best(
+        self, num_slots: int, beside: Sequence[Slot], job: JobDemand, levels: _Levels, taken: list[Slot]
+    ) -> None:
+        """Take slots of these nodes until there are so many, as far as they fit."""
+        each = job.gpus_per_worker
+        if beside and len(taken) < num_slots:
             own = Counter(slot.node for slot in beside)
             for node in sorted(own, key=lambda node: (-own[node], node)):
                 if node in levels and node not in job.refusals:
@@ -92,16 +111,19 @@ class FreeSlots:
             if chosen is None:
                 break
             self._take_from(chosen, num_slots - len(taken), each, taken)
-        return taken
 
     def count_left(self, job: JobDemand) -> list[tuple[str, int]]:
         """Return the nodes that a job may use and that have free slots, and their numbers, by name."""
-        levels = self._levels_for(job)
         return sorted(
-            (node, len(inside))
-            for node, inside in self._by_node.items()
-            if inside and node in levels and node not in job.refusals
+            (node, number)
+            for owner in self._owners_for(job)
+            for node, number in self._levels_for(job, owner).list_left()
+            if node not in job.refusals
         )
+
+    def has_left(self, job: JobDemand) -> bool:
+        """Whether a node that a job may use has free slots."""
+        return any(self._levels_for(job, owner).find(1, 1, job.refusals) is not None for owner in self._owners_for(job))
 
     def has_of_others(self, job: JobDemand) -> bool:
         """Whether slots are left that a job could use if their nodes did not belong to other users."""
@@ -109,17 +131,26 @@ class FreeSlots:
             inside and belongs_to_other(self._nodes.get(node), job) for node, inside in self._by_node.items()
         )
 
-    def _levels_for(self, job: JobDemand) -> _Levels:
-        """Return the nodes that a job may use. Those that have refused it are in it too: each job has its own."""
+    def _levels_for(self, job: JobDemand, owner: str) -> _Levels:
+        """Return the nodes of an owner that a job may use. Those that have refused it are in it too."""
         labels = tuple(sorted(job.labels.items())) if job.labels else ()
-        key = labels, job.owner if job.owner in self._owners else ""
-        levels = self._by_labels.get(key)
+        by_labels = self._levels.setdefault(owner, {})
+        levels = by_labels.get(labels)
         if levels is None:
             numbers = {
-                node: len(inside) for node, inside in self._by_node.items() if has_labels(self._nodes.get(node), job)
+                node: len(self._by_node[node])
+                for node in self._list_nodes(owner)
+                if has_labels(self._nodes.get(node), job)
             }
-            levels = self._by_labels[key] = _Levels(numbers)
+            levels = by_labels[labels] = _Levels(numbers)
         return levels
+
+    def _list_nodes(self, owner: str) -> list[str]:
+        """Return the nodes of an owner that have, or had, free slots."""
+        if not self._inside:
+            for node in self._by_node:
+                self._inside.setdefault(self._owner_of.get(node, ""), []).append(node)
+        return self._inside.get(owner, [])
 
     def _take_from(self, node: str, num_slots: int, each: int, taken: list[Slot]) -> None:
         inside = self._by_node[node]
@@ -132,7 +163,7 @@ class FreeSlots:
         self._tell(node)
 
     def _tell(self, node: str) -> None:
-        for levels in self._by_labels.values():
+        for levels in self._levels.get(self._owner_of.get(node, ""), {}).values():
             levels.change(node, len(self._by_node[node]))
 
 
@@ -168,6 +199,12 @@ class _Levels:
             insort(self._sorted, number)
         insort(self._nodes[number], node)
         self._numbers[node] = number
+
+    def list_left(self) -> Iterator[tuple[str, int]]:
+        """Yield the nodes that have free slots, and their numbers."""
+        for number in self._sorted:
+            for node in self._nodes[number] if number else ():
+                yield node, number
 
     def find(self, num_slots: int, each: int, refusals: Collection[str] = ()) -> str | None:
         """Return the node with the fewest free slots of those that have enough, or else the one with the most.

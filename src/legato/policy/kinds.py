@@ -7,6 +7,7 @@ the most slots. The slots of each kind are then shared among the jobs on it.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +16,10 @@ from typing import Final
 import msgspec
 
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, list_some, name_unusable
-from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, needs_of, note_owners, sort_jobs
+from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, note_needs, sort_jobs
 from legato.policy.free_slots import belongs_to_other, can_run, has_labels
 from legato.policy.recent_use import find_levels
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
 from legato.policy.snapshot import OWN_MACHINE, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot
@@ -59,15 +60,19 @@ class _Kind:
     def __init__(self, name: str, slots: Sequence[Slot], nodes: Mapping[str, Node]) -> None:
         self.name = name
         self.slots = slots
-        self.usable = Counter(slot.node for slot in slots if slot.usable)
+        self.usable = Counter([slot.node for slot in slots if slot.usable])
         self.capacity = sum(self.usable.values())
         self.claims: list[Claim] = []
         self.wanted = self.weight = 0
         self._nodes = nodes
-        owned = (name for name in self.usable if name in nodes and OWNER_LABEL in nodes[name].labels)
-        self._owners = {nodes[name].labels[OWNER_LABEL] for name in owned}
+        # Usable nodes by owner; "": those of all users.
+        self._nodes_of: dict[str, list[str]] = {"": []}
+        for node in self.usable:
+            owner = nodes[node].labels.get(OWNER_LABEL, "") if node in nodes else ""
+            self._nodes_of.setdefault(owner, []).append(node)
         unusable = {slot.node: slot for slot in slots if not slot.usable}
         self._unusable = {node: unusable[node] for node in sorted(unusable)}
+        self._has_owners = len(self._nodes_of) > 1
         self._room: dict[object, int] = {}
 
     @property
@@ -75,23 +80,32 @@ class _Kind:
         """Model of its GPUs; "": unknown. None: they are CPUs."""
         return None if not self.slots or self.slots[0].device == CPU else self.slots[0].gpu_type
 
-    def find_room(self, job: JobDemand) -> int:
+    def find_room(self, claim: Claim) -> int:
         """Return the most slots that a job could have if no other job had any."""
-        if job.gpus_per_worker == 1 and job.gpu_type is None and not (job.labels or job.refusals or self._owners):
+        job = claim.job
+        if not claim.is_picky and job.gpu_type is None:
             return self.capacity
-        key = (job.gpu_type, needs_of(job)[:2], job.owner if job.owner in self._owners else "")
+        room = self.find_room_of(claim, "")
+        if self._has_owners and job.owner and job.owner in self._nodes_of:
+            room += self.find_room_of(claim, job.owner)
+        if room and job.refusals:
+            room -= sum([self._find_room_on(node, job) for node in job.refusals])
+        return room
+
+    def find_room_of(self, claim: Claim, owner: str) -> int:
+        """Return the room of a job on the nodes of an owner if no node had refused it. "": the nodes of all users."""
+        key = (claim.job.gpu_type, *claim.needs[:2], owner)
         room = self._room.get(key)
         if room is None:
-            room = self._room[key] = self._find_room(job)
-        return room - sum(self._find_room_on(node, job) for node in job.refusals) if room else 0
+            room = self._room[key] = self._count_room(claim.job, owner)
+        return room
 
-    def _find_room(self, job: JobDemand) -> int:
-        """Return the room of a job if no node had refused it."""
+    def _count_room(self, job: JobDemand, owner: str) -> int:
         if self.gpu_type is None and (job.gpus_per_worker > 1 or job.gpu_type is not None):
             return 0
         if job.gpu_type is not None and not is_type(job.gpu_type, self.gpu_type or ""):
             return 0
-        return sum(self._find_room_on(node, job) for node in self.usable)
+        return sum([self._find_room_on(node, job) for node in self._nodes_of[owner]])
 
     def _find_room_on(self, node: str, job: JobDemand) -> int:
         each = job.gpus_per_worker
@@ -99,7 +113,7 @@ class _Kind:
 
     def has_of_others(self, job: JobDemand) -> bool:
         """Whether a job would have more room if no node belonged to another user."""
-        if not self._owners or (job.gpu_type is not None and not is_type(job.gpu_type, self.gpu_type or "")):
+        if not self._has_owners or (job.gpu_type is not None and not is_type(job.gpu_type, self.gpu_type or "")):
             return False
         return any(
             number >= job.gpus_per_worker and node not in job.refusals and belongs_to_other(self._nodes.get(node), job)
@@ -117,7 +131,7 @@ class _Kind:
     def add(self, claim: Claim) -> None:
         """Assign a claim to this kind."""
         self.claims.append(claim)
-        self.wanted += min(claim.hi, self.find_room(claim.job))
+        self.wanted += min(claim.hi, self.find_room(claim))
         self.weight += claim.job.priority
 
 
@@ -127,30 +141,40 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     by_user = is_by_user(snapshot, rules)
     levels = find_levels(snapshot, queues, rules) if by_user else {}
     nodes = {node.name: node for node in snapshot.nodes}
-    names: dict[tuple[str, str, bool], str] = {}
-    inside: dict[str, list[Slot]] = {}
-    for slot in snapshot.slots:
-        key = (slot.node, slot.gpu_type, slot.device == CPU)
-        name = names.get(key)
-        if name is None:
-            name = names[key] = kind_of(nodes.get(slot.node), slot)
-            inside.setdefault(name, [])
-        inside[name].append(slot)
-    kinds = {name: _Kind(name, inside[name], nodes) for name in sorted(inside)} or {"": _Kind("", (), nodes)}
+    inside: dict[tuple[str, str, bool], list[Slot]] = {}
+    by_kind: dict[str, list[Slot]] = {}
+    alike: list[Slot] = []
+    before: Slot | None = None
+    # Which of its slots a job leaves must not depend on the order in which they came.
+    for slot in sorted(snapshot.slots, key=operator.attrgetter("id")):
+        # Mostly, the slots of a node follow one another.
+        if (
+            before is None
+            or slot.node != before.node
+            or slot.gpu_type != before.gpu_type
+            or slot.device != before.device
+        ):
+            key = (slot.node, slot.gpu_type, slot.device == CPU)
+            known = inside.get(key)
+            if known is None:
+                known = inside[key] = by_kind.setdefault(kind_of(nodes.get(slot.node), slot), [])
+            alike, before = known, slot
+        alike.append(slot)
+    kinds = {name: _Kind(name, by_kind[name], nodes) for name in sorted(by_kind)} or {"": _Kind("", (), nodes)}
     if len(kinds) == 1:
-        held = {}
+        held = None
         next(iter(kinds.values())).claims = claims
     else:
-        held = _count_held(kinds)
-        note_owners(claims, snapshot.nodes)
-        _assign(claims, kinds, held, rules.policy)
+        held = _Held(kinds)
+        note_needs(claims, snapshot.nodes)
+        _assign(claims, kinds, held, is_fair=rules.policy.is_fair)
     pools = []
     for kind in kinds.values():
-        note_owners(kind.claims, (nodes[name] for name in kind.usable if name in nodes))
+        note_needs(kind.claims, (nodes[name] for name in kind.usable if name in nodes))
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
         pool.by_user, pool.levels = by_user, levels
-        if len(kinds) > 1:
+        if held is not None:
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)
         _limit(pool, kind, list(kinds.values()))
@@ -161,92 +185,92 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
 
 
 class _Held:
-    """Numbers of slots of one job by kind: ``kept``; ``leaving``: those that it was asked to give back."""
+    """Numbers of slots of each job by kind, without zeros.
 
-    def __init__(self) -> None:
-        self.kept: Counter[str] = Counter()
-        self.usable: Counter[str] = Counter()
-        self.leaving: Counter[str] = Counter()
+    Attributes:
+        usable: usable ones that it was not asked to give back.
+        unusable: the same, of those that it cannot use.
+        leaving: those that it was asked to give back.
+    """
+
+    def __init__(self, kinds: Mapping[str, _Kind]) -> None:
+        self.usable: dict[str, dict[str, int]] = {}
+        self.unusable: dict[str, dict[str, int]] = {}
+        self.leaving: dict[str, dict[str, int]] = {}
+        for name, kind in kinds.items():
+            odd = [slot for slot in kind.slots if slot.leaving or not slot.usable]
+            plain = [slot for slot in kind.slots if slot.usable and not slot.leaving] if odd else kind.slots
+            _count(self.usable, name, plain)
+            _count(self.unusable, name, [slot for slot in odd if not slot.leaving])
+            _count(self.leaving, name, [slot for slot in odd if slot.leaving])
+
+    def find_strayed(self, job: str, kind: str) -> int:
+        """Return how many slots a job has on other kinds than its own, without those that it was asked to give back."""
+        usable, unusable = self.usable.get(job, {}), self.unusable.get(job, {})
+        return sum([number for found in (usable, unusable) for name, number in found.items() if name != kind])
 
 
-def _count_held(kinds: Mapping[str, _Kind]) -> dict[str, _Held]:
-    held: dict[str, _Held] = {}
-    for name, kind in kinds.items():
-        for slot in kind.slots:
-            if slot.holder is not None:
-                of = held.get(slot.holder)
-                if of is None:
-                    of = held[slot.holder] = _Held()
-                if slot.leaving:
-                    of.leaving[name] += 1
-                else:
-                    of.kept[name] += 1
-                    of.usable[name] += slot.usable
-    return held
+def _count(numbers: dict[str, dict[str, int]], kind: str, slots: Iterable[Slot]) -> None:
+    for holder, number in Counter([slot.holder for slot in slots]).items():
+        if holder is not None:
+            numbers.setdefault(holder, {})[kind] = number
 
 
-def _find_strayed(kind: _Kind, held: Mapping[str, _Held]) -> None:
+def _find_strayed(kind: _Kind, held: _Held) -> None:
     """Count the slots that jobs have on another kind than their own. They are given back."""
     for claim in kind.claims:
-        of = held.get(claim.job.id)
-        if of is not None and len(of.kept) > 1:
-            strayed = sum(number for name, number in of.kept.items() if name != kind.name)
+        job = claim.job.id
+        if job in held.unusable or len(held.usable.get(job, ())) > 1:
+            strayed = held.find_strayed(job, kind.name)
             claim.strayed += strayed
             claim.lost += strayed
 
 
-def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: Mapping[str, _Held], policy: Policy) -> None:
+def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: _Held, *, is_fair: bool) -> None:
     """Assign every claim to a kind: those that can use one only, then the others in order of precedence."""
-    nothing = _Held()
-    bound = {
-        claim.job.id: kinds[name]
-        for claim in claims
-        if (name := _find_only(claim, kinds, held.get(claim.job.id, nothing))) is not None
-    }
-    if policy.is_fair:
+    bound = {claim.job.id: kinds[name] for claim in claims if (name := _find_only(claim, kinds, held)) is not None}
+    if is_fair:
         for claim in claims:
             if claim.job.id in bound:
                 bound[claim.job.id].add(claim)
     for claim in claims:
         if claim.job.id not in bound:
-            _choose(claim, kinds.values(), policy).add(claim)
-        elif not policy.is_fair:
+            _choose(claim, kinds.values(), is_fair=is_fair).add(claim)
+        elif not is_fair:
             # Later jobs get what earlier ones leave.
             bound[claim.job.id].add(claim)
     for kind in kinds.values():
-        kind.claims.sort(key=lambda claim: claim.order)
+        kind.claims.sort(key=operator.attrgetter("order"))
 
 
-def _find_only(claim: Claim, kinds: Mapping[str, _Kind], of: _Held) -> str | None:
+def _find_only(claim: Claim, kinds: Mapping[str, _Kind], held: _Held) -> str | None:
     """Return the kind that a claim has slots of, or began on, or that alone has what it asks for, if any."""
     before = claim.job.machine_kind
-    has = +of.usable or of.leaving
-    if has:
+    if has := held.usable.get(claim.job.id) or held.leaving.get(claim.job.id):
         return _find_most(has, before)
     if before is not None and before in kinds:
         return before
     if not claim.is_picky and claim.job.gpu_type is None:
         return None
-    fitting = [name for name, kind in kinds.items() if kind.find_room(claim.job) >= claim.lo]
+    fitting = [name for name, kind in kinds.items() if kind.find_room(claim) >= claim.lo]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _find_most(has: Mapping[str, int], before: str | None) -> str:
-    return max(has, key=lambda name: (has[name], name == before, name))
+    return max(has, key=lambda name: (has[name], name == before, name)) if len(has) > 1 else next(iter(has))
 
 
-def _choose(claim: Claim, kinds: Iterable[_Kind], policy: Policy) -> _Kind:
+def _choose(claim: Claim, kinds: Iterable[_Kind], *, is_fair: bool) -> _Kind:
     """Choose the kind on which a claim would have the most slots; of equal ones, the smallest that fits."""
-
-    def rank(kind: _Kind) -> tuple[bool, int, int, int, str]:
-        room = kind.find_room(claim.job)
-        left = kind.capacity - kind.wanted
-        if policy.is_fair:
-            left = max(left, int(kind.capacity * claim.job.priority / (kind.weight + claim.job.priority)))
-        share = min(room, max(left, 0), claim.hi)
-        return (room < claim.lo, -share, -room if room < claim.lo else 0, kind.capacity, kind.name)
-
-    return min(kinds, key=rank)
+    priority, ranks = claim.job.priority, []
+    for kind in kinds:
+        room, left = kind.find_room(claim), kind.capacity - kind.wanted
+        if is_fair:
+            share = int(kind.capacity * priority / (kind.weight + priority))
+            left = share if share > left else left
+        share = 0 if left <= 0 else min(room, left, claim.hi)
+        ranks.append((room < claim.lo, -share, -room if room < claim.lo else 0, kind.capacity, kind.name, kind))
+    return min(ranks)[-1]
 
 
 def _limit(pool: SortedSnapshot, kind: _Kind, kinds: Sequence[_Kind]) -> None:
@@ -254,12 +278,22 @@ def _limit(pool: SortedSnapshot, kind: _Kind, kinds: Sequence[_Kind]) -> None:
     for claim in pool.claims:
         job = claim.job
         if claim.is_picky or job.gpu_type is not None:
-            if claim.is_picky:
-                pool.rooms.setdefault(claim.needs, kind.find_room(job))
-            room = max(kind.find_room(job), claim.held)
+            room = kind.find_room(claim)
+            if claim.is_picky and room:  # without room it competes for nothing, as if its GPU type is missing
+                _note_room(pool, claim, kind, room)
+            room = max(room, claim.held)
             if room < claim.hi:
                 claim.hi = fit_size(job, room)
                 claim.limit = _explain_room(claim, kind, kinds)
+
+
+def _note_room(pool: SortedSnapshot, claim: Claim, kind: _Kind, room: int) -> None:
+    """Note the room of a claim's needs, and that of users without machines, with which it shares."""
+    needs = claim.needs
+    if needs not in pool.rooms:
+        pool.rooms[needs] = room
+        if needs[3] and not needs[2]:
+            pool.rooms.setdefault((*needs[:3], ""), kind.find_room_of(claim, ""))
 
 
 def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
@@ -274,7 +308,7 @@ def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
         return (
             f"it asks for GPU type {job.gpu_type}, and the pool has {', '.join(found or 'unknown' for found in types)}"
         )
-    room = kind.find_room(job)
+    room = kind.find_room(claim)
     out = kind.explain_unusable(job)
     told = [] if job.gpu_type is None else [f"GPU type {job.gpu_type}"]
     told += [text] if (text := explain_needs((*claim.needs[:2], (), None))) else []
@@ -320,24 +354,21 @@ def _explain_difference(own: Node | None, kind: _Kind, other: Node | None, other
 
 def _divide_queues(pools: Sequence[SortedSnapshot], queues: Mapping[str, Queue]) -> None:
     """Divide floors and ceilings of queues among the kinds, by the weights of the jobs that are on them."""
-    claims: list[dict[str, list[Claim]]] = []
+    weights, wanted = [], []
     for pool in pools:
-        inside: dict[str, list[Claim]] = {}
+        weights.append(dict.fromkeys(queues, 0))
+        wanted.append(dict.fromkeys(queues, 0))
         for claim in pool.claims:
-            inside.setdefault(claim.job.queue, []).append(claim)
-        claims.append(inside)
+            weights[-1][claim.job.queue] += claim.job.priority
+            wanted[-1][claim.job.queue] += claim.hi
         pool.queues = dict(queues)
         pool.elsewhere = {}
     for name, queue in queues.items():
         if not queue.floor and queue.ceiling is None:
             continue
         bounds = [
-            Bounds(
-                sum(claim.job.priority for claim in inside.get(name, ())) or 1,
-                0,
-                min(sum(claim.hi for claim in inside.get(name, ())), pool.capacity),
-            )
-            for pool, inside in zip(pools, claims, strict=True)
+            Bounds(weight[name] or 1, 0, min(number[name], pool.capacity))
+            for pool, weight, number in zip(pools, weights, wanted, strict=True)
         ]
         floors = _divide_number(queue.floor, bounds)
         ceilings = None if queue.ceiling is None else _divide_number(queue.ceiling, bounds)

@@ -8,12 +8,12 @@ slots and keep others; then elastic jobs that can use slots which remain. A stat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from legato.policy.claims import Claim, Needs, SortedSnapshot, Worker
 from legato.policy.free_slots import FreeSlots, has_labels
-from legato.policy.snapshot import Slot
+from legato.policy.snapshot import OWNER_LABEL, Slot
 
 _LEVELS: Final = ((1, True), (1, False), (2, False), (4, False), (16, False))
 """Searches, one after the other: how many jobs move at most for one worker, and whether only shrinking jobs do."""
@@ -31,7 +31,7 @@ class Plan:
 
     def __init__(self, pool: SortedSnapshot) -> None:
         self.wanting = sort_by_difficulty(
-            claim for claim in pool.claims if claim.is_picky and claim.target > claim.held
+            claim for claim in pool.claims if claim.target > claim.held and claim.is_picky
         )
         self.owners: dict[str, Claim] = {}
         self._pool = pool
@@ -42,6 +42,10 @@ class Plan:
         if self.wanting:
             self._plan()
 
+    def list_short(self) -> list[Claim]:
+        """Return the claims whose targets cannot be placed."""
+        return [claim for claim in self.wanting if len(self.find_slots(claim)) < claim.target]
+
     def find_slots(self, claim: Claim) -> list[Slot]:
         """Return the slots that a claim would have in the end."""
         return [slot for worker in self.find_workers(claim) for slot in worker]
@@ -51,13 +55,12 @@ class Plan:
         workers = self._workers.get(claim.job.id)
         return claim.list_workers() if workers is None else workers
 
-    def count_left_to(self, claim: Claim, gainers: Iterable[Claim]) -> int:
-        """Return how many of its slots a claim leaves to some others."""
+    def count_left_to(self, claim: Claim, gainers: Collection[str]) -> int:
+        """Return how many of its slots a claim leaves to some others. ``gainers``: ids of their jobs."""
         if claim.job.id not in self._workers or not self.owners:
             return 0
-        names = {gainer.job.id for gainer in gainers}
         owners = (self.owners.get(slot.id) for slot in claim.slots)
-        return sum(owner is not None and owner is not claim and owner.job.id in names for owner in owners)
+        return sum(owner is not None and owner is not claim and owner.job.id in gainers for owner in owners)
 
     def find_rivals(self, claim: Claim) -> tuple[list[Claim], list[str], int]:
         """Find the claims that take slots from one that cannot have its target, and that can use no others.
@@ -129,7 +132,7 @@ def sort_by_difficulty(claims: Iterable[Claim]) -> list[Claim]:
         key=lambda claim: (
             -claim.job.gpus_per_worker,
             -len(claim.job.labels),
-            ("", claim.job.owner, None).index(claim.may_use),
+            ("", claim.job.owner, None).index(claim.needs[3]),
             -len(claim.job.refusals),
         ),
     )
@@ -165,14 +168,27 @@ class _Search:
         self._left = left
         self._workers = workers
         self._rank = {claim.job.id: index for index, claim in enumerate(pool.claims)}
-        self._held: dict[str, str] = {}
-        self._on_node: dict[str, dict[str, list[Worker]]] = {slot.node: {} for slot in (*pool.free, *pool.coming)}
+        self._held: dict[str, set[str]] = {}
+        # The claims that have, or would have, workers on each node.
+        self._claims_on: dict[str, list[Claim]] = {slot.node: [] for slot in (*pool.free, *pool.coming)}
         for claim in pool.claims:
-            self._held.update((slot.id, claim.job.id) for slot in claim.slots)
-            for worker in workers.setdefault(claim.job.id, claim.list_workers()):
-                self._enter(claim, worker)
+            planned = workers.get(claim.job.id)
+            slots = claim.slots if planned is None else [worker[0] for worker in planned]
+            for node in dict.fromkeys([slot.node for slot in slots]):
+                self._claims_on.setdefault(node, []).append(claim)
+        self._by_owner: dict[str, list[str]] = {}
+        for node in self._claims_on:
+            known = pool.nodes.get(node)
+            owner = "" if known is None else known.labels.get(OWNER_LABEL, "")
+            self._by_owner.setdefault(owner, []).append(node)
+        # Only of the nodes that were looked at: a pool may have hundreds of nodes and thousands of workers.
+        self._on_node: dict[str, dict[str, list[Worker]]] = {}
         self._usable: dict[tuple[tuple[tuple[str, str], ...], str | None], list[str]] = {}
         self._level: dict[Needs, int] = {}
+        self._cut_off: set[str] = set()
+        self._closed: dict[Needs, set[str]] = {}
+        self._elastic_on: dict[str, list[Claim]] = {}
+        self._rivals: dict[frozenset[str], tuple[list[Claim], list[str], int]] = {}
         self._tried_nodes: dict[tuple[int, int, str], int] = {}
         self._tried_needs: dict[tuple[int, Needs], int] = {}
         self._clearing: set[str] = set()
@@ -181,13 +197,17 @@ class _Search:
     def make_room(self, claim: Claim) -> bool:
         """Find one more worker for a claim; return whether there is one."""
         needs = claim.needs
-        for level in range(self._level.get(needs, 0), len(_LEVELS)):
+        first = self._level.get(needs, -1)
+        for level in range(max(first, 0), len(_LEVELS)):
+            # Searches that find nothing take long.
+            if level > first and not self._can_reach_left(claim):
+                break
             self._level[needs] = level
             self._log.clear()
             worker = None if self._left.is_empty else self._find(claim, claim, level, _LEVELS[level][0])
             if worker is not None:
-                self._workers[claim.job.id].append(worker)
-                self._enter(claim, worker)
+                self._list_on(worker[0].node).setdefault(claim.job.id, []).append(worker)
+                self._workers_of(claim).append(worker)
                 self.moved.update((mover.job.id, mover) for _, mover, _, _ in self._log if mover is not None)
                 return True
         self._level[needs] = len(_LEVELS)
@@ -195,22 +215,55 @@ class _Search:
 
     def find_rivals(self, claim: Claim, wanting: Iterable[Claim]) -> tuple[list[Claim], list[str], int]:
         """Find rivals as `Plan.find_rivals` does, after all searches for room."""
-        rivals, nodes, new = {claim.job.id: claim}, set[str](), [claim]
+        nodes = self._close(claim)
+        key = frozenset(nodes)
+        found = self._rivals.get(key)
+        if found is None:
+            found = self._rivals[key] = self._list_rivals(nodes, wanting)
+        return found
+
+    def _close(self, claim: Claim) -> set[str]:
+        """Return the nodes that a claim can use, those that the claims with workers there can use, and so on."""
+        # Claims with the same needs can use the same nodes: a pool may have thousands of jobs and hundreds of nodes.
+        nodes, new = set[str](), {claim.needs: claim}
+        seen = set(new)
         while new:
-            for node in self._find_usable(new.pop()):
+            needs, some = new.popitem()
+            if needs in self._closed:
+                nodes |= self._closed[needs]
+                continue
+            for node in self._find_usable(some):
                 if node in nodes:
                     continue
                 nodes.add(node)
-                for name, workers in self._on_node[node].items():
-                    rival = self._pool.claims[self._rank[name]]
-                    if workers and name not in rivals and rival.job.elastic and rival.job.gpus_per_worker == 1:
-                        rivals[name] = rival
-                        new.append(rival)
+                for rival in self._list_elastic_on(node):
+                    if rival.needs not in seen:
+                        seen.add(rival.needs)
+                        new[rival.needs] = rival
+        self._closed[claim.needs] = nodes
+        return nodes
+
+    def _list_elastic_on(self, node: str) -> list[Claim]:
+        """Return the elastic claims with workers of one slot on a node, after all searches for room."""
+        found = self._elastic_on.get(node)
+        if found is None:
+            inside = [self._pool.claims[self._rank[name]] for name, workers in self._list_on(node).items() if workers]
+            found = [claim for claim in inside if claim.job.elastic and claim.job.gpus_per_worker == 1]
+            self._elastic_on[node] = found
+        return found
+
+    def _list_rivals(self, nodes: set[str], wanting: Iterable[Claim]) -> tuple[list[Claim], list[str], int]:
+        rivals = {claim.job.id: claim for node in nodes for claim in self._list_elastic_on(node)}
+        is_inside: dict[Needs, bool] = {}
         for other in wanting:
-            if other.job.gpus_per_worker == 1 and nodes.issuperset(self._find_usable(other)):
+            needs = other.needs
+            if needs not in is_inside:
+                is_inside[needs] = needs[0] == 1 and nodes.issuperset(self._find_usable(other))
+            if is_inside[needs]:
                 rivals[other.job.id] = other
-        room = sum(len(self._on_node[node].get(name, ())) for node in nodes for name in rivals)
-        room += sum(self._left.count_on(node) for node in nodes)
+        inside = (found for node in nodes for found in self._list_on(node).items())
+        room = sum([len(workers) for name, workers in inside if name in rivals])
+        room += sum([self._left.count_on(node) for node in nodes])
         return sorted(rivals.values(), key=lambda rival: self._rank[rival.job.id]), sorted(nodes), room
 
     def _find(self, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
@@ -219,7 +272,7 @@ class _Search:
         if self._tried_needs.get((level, needs), -1) >= depth:
             return None
         each = claim.job.gpus_per_worker
-        beside = [slot for worker in self._workers[claim.job.id] for slot in worker]
+        beside = [slot for worker in self._workers_of(claim) for slot in worker]
         taken = tuple(self._left.take(each, beside, claim.job))
         if taken:
             self._log.append(("took", None, taken, ()))
@@ -238,13 +291,39 @@ class _Search:
         self._tried_needs[level, needs] = depth
         return None
 
+    def _can_reach_left(self, claim: Claim) -> bool:
+        """Whether slots are left that a claim, or others which would move for it one after the other, could use."""
+        if self._left.has_left(claim.job):
+            return True
+        nodes, seen, new = set[str](), {claim.needs}, [claim]
+        while new:
+            for node in self._find_usable(new.pop()):
+                if node in nodes or node in self._cut_off:
+                    continue
+                nodes.add(node)
+                for name, workers in self._list_on(node).items():
+                    mover = self._pool.claims[self._rank[name]]
+                    if workers and mover.needs not in seen and (mover.job.elastic or mover.target > mover.held):
+                        if self._left.has_left(mover.job):
+                            return True
+                        seen.add(mover.needs)
+                        new.append(mover)
+        # No move can change that: no claim can leave these nodes, and none of them has free slots.
+        self._cut_off |= nodes
+        return False
+
     def _find_usable(self, claim: Claim) -> list[str]:
         """Return the nodes with workers on which a claim can run, by name."""
         _, labels, _, owner = claim.needs
         usable = self._usable.get((labels, owner))
         if usable is None:
             nodes = self._pool.nodes
-            usable = [node for node in sorted(self._on_node) if has_labels(nodes.get(node), claim.job)]
+            some = (
+                list(self._claims_on)
+                if owner is None
+                else [*self._by_owner.get("", ()), *self._by_owner.get(owner, ())]
+            )
+            usable = [node for node in sorted(set(some)) if has_labels(nodes.get(node), claim.job)]
             self._usable[labels, owner] = usable
         # Many jobs may have refusals of their own, so they have no list of their own.
         refusals = claim.job.refusals
@@ -255,9 +334,10 @@ class _Search:
         each, begun = claim.job.gpus_per_worker, len(self._log)
         found = tuple(self._left.take_on(node, each))
         self._log.append(("took", None, found, ()))
-        for name in sorted(self._on_node[node], key=lambda name: -self._rank[name]):
+        inside = self._list_on(node)
+        for name in sorted(inside, key=lambda name: -self._rank[name]):
             mover = self._pool.claims[self._rank[name]]
-            for worker in tuple(self._on_node[node].get(name, ())):
+            for worker in tuple(inside.get(name, ())):
                 if mover in (claim, root) or len(found) >= each or not self._may_move(mover, worker, level):
                     break
                 new = self._find(mover, root, level, depth - 1)
@@ -275,18 +355,34 @@ class _Search:
         return found[:each]
 
     def _may_move(self, mover: Claim, worker: Worker, level: int) -> bool:
-        if self._held.get(worker[0].id) != mover.job.id:
+        held = self._held.get(mover.job.id)
+        if held is None:
+            held = self._held[mover.job.id] = {slot.id for slot in mover.slots}
+        if worker[0].id not in held:
             return True
         return mover.job.elastic and (mover.target < mover.held or not _LEVELS[level][1])
 
     def _move(self, mover: Claim, old: Worker, new: Worker) -> None:
-        workers = self._workers[mover.job.id]
+        self._list_on(old[0].node)[mover.job.id].remove(old)
+        self._list_on(new[0].node).setdefault(mover.job.id, []).append(new)
+        workers = self._workers_of(mover)
         workers[workers.index(old)] = new
-        self._on_node[old[0].node][mover.job.id].remove(old)
-        self._enter(mover, new)
 
-    def _enter(self, claim: Claim, worker: Worker) -> None:
-        self._on_node.setdefault(worker[0].node, {}).setdefault(claim.job.id, []).append(worker)
+    def _workers_of(self, claim: Claim) -> list[Worker]:
+        """Return the workers that a claim would have, as they are planned so far."""
+        workers = self._workers.get(claim.job.id)
+        if workers is None:
+            workers = self._workers[claim.job.id] = claim.list_workers()
+        return workers
+
+    def _list_on(self, node: str) -> dict[str, list[Worker]]:
+        """Return the planned workers on a node, by job. Call this before the workers of one of its jobs change."""
+        inside = self._on_node.get(node)
+        if inside is None:
+            inside = self._on_node[node] = {}
+            for claim in self._claims_on.get(node, ()):
+                inside[claim.job.id] = [worker for worker in self._workers_of(claim) if worker[0].node == node]
+        return inside
 
     def _undo(self, begun: int) -> None:
         while len(self._log) > begun:

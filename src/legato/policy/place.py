@@ -101,7 +101,7 @@ class _Placing:
             claim.size = max(fit_size(claim.job, held + len(taken)), held)
             del taken[claim.size - held :]
         if each > 1:
-            claim.new_workers += split(taken, each)
+            claim.new_workers += tuple(split(taken, each))
         claim.slots += taken
 
     def _take_planned(self, claim: Claim, size: int) -> list[Slot]:
@@ -152,14 +152,18 @@ class _Placing:
             return
         each = holder.job.gpus_per_worker
         new = self._take_planned(holder, len(holder.slots) + each)
+        # A slot that the claim itself will have would not help it: the holder would leave one and take the other.
+        its = [slot for worker in self._list_new(claim) for slot in worker if self._kept.has([slot])]
+        self._kept.remove(its)
         for free in (self._free, self._kept):
             new = new or free.take(each, holder.slots, holder.job)
+        self._kept.give(its)
         if not new:
             # Others must leave the slots first to which it moves.
             self._ask(holder, each, is_urgent=is_urgent)
             return
         old = next(worker for worker in holder.list_workers() if slot in worker)
         holder.slots = [kept for kept in holder.slots if kept not in old] + new
-        holder.moves.append((old, tuple(new), claim))
+        holder.moves += ((old, tuple(new), claim),)
         if each > 1:
-            holder.new_workers.append(tuple(new))
+            holder.new_workers += (tuple(new),)

@@ -15,7 +15,6 @@ The cycle, each step in a module of its own:
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,7 +28,7 @@ from legato.policy.moves import Plan
 from legato.policy.place import place
 from legato.policy.reasons import Explainer, choose_kind
 from legato.policy.rules import Rules
-from legato.policy.scarce import share_scarce
+from legato.policy.scarce import decide_all
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
 from legato.policy.steadiness import settle
@@ -51,26 +50,28 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
     """
     pools = divide(end_trials(snapshot, rules), rules)
     moments: list[float | None] = []
-    made: list[tuple[Claim, Decision]] = []
+    claims: list[Claim] = []
+    made: dict[str, Decision] = {}
     spare: dict[str, int] = {}
     for pool in pools:
         # Slots below a queue's ceiling that its jobs cannot use on one kind of machine may be used on the next one.
         pool.elsewhere = {name: number - spare.get(name, 0) for name, number in pool.elsewhere.items()}
         moments.append(_decide_on(pool, rules))
-        used: Counter[str] = Counter()
-        for claim in pool.claims:
-            used[claim.job.queue] += claim.target
-        for name, number in pool.elsewhere.items():
-            spare[name] = max((pool.queues[name].ceiling or 0) - number - used[name], 0)
+        if pool.elsewhere:
+            used = dict.fromkeys(pool.queues, 0)
+            for claim in pool.claims:
+                used[claim.job.queue] += claim.target
+            for name, number in pool.elsewhere.items():
+                spare[name] = max((pool.queues[name].ceiling or 0) - number - used[name], 0)
         explainer = Explainer(pool, rules)
-        made += ((claim, _decide_one(claim, pool, explainer)) for claim in pool.claims)
-    made.sort(key=lambda pair: (pair[0].job.submitted_at, pair[0].job.id))
-    claims = [claim for claim, _ in made]
+        claims += pool.claims
+        made.update({claim.job.id: _decide_one(claim, pool, explainer) for claim in pool.claims})
+    claims.sort(key=operator.attrgetter("age_order"))
     if rules.reserve_after_s is not None:
         moments += [claim.job.submitted_at + rules.reserve_after_s for claim in claims if claim.refusal is not None]
     again_at = min((moment for moment in moments if moment is not None and moment > snapshot.now), default=None)
     return Decisions(
-        decisions=tuple(decision for _, decision in made),
+        decisions=tuple([made[claim.job.id] for claim in claims]),
         summary=_sum_up(pools),
         decide_again_at=again_at,
         use_levels=_list_levels(pools[0]),
@@ -86,9 +87,7 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
     weigh_long_jobs(pool, rules)
     if rules.policy.is_fair and rules.fair_finish_s is not None:
         set_due(pool)
-    share_scarce(pool, rules)
-    decide_targets(pool, rules)
-    plan = Plan(pool)
+    plan = decide_all(pool, rules)
     for _ in range(_MAX_REPETITIONS):
         if not lower_limits(pool, plan, rules):
             break
@@ -101,17 +100,17 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
 
 def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Decision:
     kind = choose_kind(claim)
-    reason, because = explainer.explain(claim, kind)
-    slots = sorted(map(operator.attrgetter("id"), claim.slots))
+    cause = explainer.explain(claim, kind)
+    slots = sorted([slot.id for slot in claim.slots])
     return Decision(
         job=claim.job.id,
         slots=tuple(slots),
         kind=kind,
-        reason=reason,
+        reason=cause.text,
         wanted=claim.target,
         wanted_since=claim.since,
         share=claim.share,
-        because=because,
+        because=cause.because,
         due=claim.due,
         behind=claim.behind,
         ceiling=explainer.find_ceiling(claim),
@@ -123,9 +122,11 @@ def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Dec
 
 
 def _list_workers(claim: Claim) -> tuple[tuple[str, ...], ...]:
-    new = {slot.id for slots in claim.new_workers for slot in slots}
-    held = [slots for slots in claim.list_workers() if slots[0].id not in new]
-    return tuple(sorted(tuple(sorted(slot.id for slot in slots)) for slots in (*held, *claim.new_workers)))
+    workers = claim.list_workers()
+    if claim.new_workers:
+        new = {slot.id for slots in claim.new_workers for slot in slots}
+        workers = [*(slots for slots in workers if slots[0].id not in new), *claim.new_workers]
+    return tuple(sorted([tuple(sorted([slot.id for slot in slots])) for slots in workers]))
 
 
 def _sum_up(pools: Sequence[SortedSnapshot]) -> str:

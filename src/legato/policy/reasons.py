@@ -60,6 +60,8 @@ class Explainer:
 
     def _explain_number(self, claim: Claim, kind: DecisionKind) -> Cause:
         match kind:
+            case DecisionKind.KEEP:
+                return self._explain_kept(claim)
             case DecisionKind.START | DecisionKind.GROW:
                 return self._explain_gain(claim, kind)
             case DecisionKind.SHRINK | DecisionKind.PAUSE:
@@ -67,8 +69,6 @@ class Explainer:
             case DecisionKind.WAIT:
                 cause = self._explain_refusal(claim) if claim.refusal is not None else self._explain_coming(claim)
                 return Cause(f"waits: {cause.text}", cause.because)
-            case DecisionKind.KEEP:
-                return self._explain_kept(claim)
 
     def find_ceiling(self, claim: Claim) -> int | None:
         """Return the ceiling that keeps a job from having more, None if none does."""
@@ -86,6 +86,8 @@ class Explainer:
 
     def _warn_of_kind(self, claim: Claim) -> str:
         """Warn if a job continues on another kind of machine, because its own has been removed from the pool."""
+        if claim.job.machine_kind in (None, self._pool.kind):
+            return ""
         before, now = (claim.job.machine_kind or "/").rpartition("/"), self._pool.kind.rpartition("/")
         # An unknown kind or GPU model may be the same.
         if not any(known and known != present for known, present in zip(before, now, strict=True)):
@@ -188,11 +190,17 @@ class Explainer:
         queue = claim.job.queue
         told = _needs(claim.lo)
         others = f"; {self._pool.others}" if self._pool.others else ""
+        # Machines that are on their way may still be too few, or the ceiling of the queue too low.
+        ceiling = self._pool.queues[queue].ceiling
+        is_enough = refusal.left + claim.job.num_coming >= claim.lo and (ceiling is None or ceiling >= claim.lo)
+        coming = claim.job.coming if is_enough else ""
         if refusal.why == "place":
-            return Cause(f"{told}; {claim.limit_in_full}", claim.limit_because)
+            more = f"; {coming}" if coming else ""
+            return Cause(f"{told}; {claim.limit_in_full}{more}", claim.limit_because)
         if refusal.why == "pool":
             has = "its kind of machine" if others else "the pool"
-            return Cause(f"{told}, but {has} has {refusal.left or 'none'}{others}; lower its minimum or add nodes")
+            then = coming or "lower its minimum or add nodes"
+            return Cause(f"{told}, but {has} has {refusal.left or 'none'}{others}; {then}")
         if refusal.why == "ceiling":
             return Cause(f"{told}, but queue '{queue}' may have {refusal.left}; lower its minimum or raise the ceiling")
         if refusal.why == "reserved":

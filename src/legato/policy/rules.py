@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,10 @@ class Policy(enum.StrEnum):
     @property
     def is_fair(self) -> bool:
         """Whether queues, and their users or jobs, share by weight."""
-        return self in (Policy.FAIR, Policy.THROUGHPUT)
+        return self in _FAIR
+
+
+_FAIR: Final = (Policy.FAIR, Policy.THROUGHPUT)
 
 
 class FairBy(enum.StrEnum):

@@ -7,16 +7,20 @@ add up to min(C, sum of hi). One sweep over the sorted levels at which shares be
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
 
 # Shares closer to a whole number than this count as that number: they differ by rounding errors only.
 _NEAR: Final = 1e-9
 
-Tie = tuple[float | str, ...]
+Tie = int | tuple[float | str, ...]
+_Tie = TypeVar("_Tie", bound=Tie)
+Rank = tuple[float, bool, Tie]
 
 
-class Bounds(NamedTuple):
+class Bounds(msgspec.Struct, frozen=True, gc=False):
     """One claim: its weight (above 0), its minimum and its maximum."""
 
     weight: float
@@ -36,33 +40,42 @@ def share_out(capacity: float, claims: Sequence[Bounds]) -> list[float]:
     >>> share_out(10, [Bounds(1, 4, 10), Bounds(1, 0, 10), Bounds(2, 0, 10)])
     [4.0, 2.0, 4.0]
     """
-    if not claims:
-        return []
-    if capacity >= sum(claim.hi for claim in claims):
+    if capacity >= sum([claim.hi for claim in claims]):
         return [float(claim.hi) for claim in claims]
+    if len(claims) == 1:  # often, in a pool of many users
+        claim = claims[0]
+        return [_rounded(claim.weight * capacity / claim.weight) if capacity > claim.lo else float(claim.lo)]
     level = _find_level(capacity, claims)
     fixed, rising = 0, 0.0
-    for weight, lo, hi in claims:
-        if level * weight <= lo:
-            fixed += lo
-        elif level * weight >= hi:
-            fixed += hi
+    shares: list[float | None] = []
+    for claim in claims:
+        weight = claim.weight
+        reached = level * weight
+        if reached <= claim.lo:
+            bound = claim.lo
+        elif reached >= claim.hi:
+            bound = claim.hi
         else:
             rising += weight
+            shares.append(None)
+            continue
+        fixed += bound
+        shares.append(float(bound))
     # Computed again from the claims that matter, without the rounding errors of the sweep.
     left = capacity - fixed
     return [
-        float(lo) if level * weight <= lo else float(hi) if level * weight >= hi else _rounded(weight * left / rising)
-        for weight, lo, hi in claims
+        _rounded(claim.weight * left / rising) if share is None else share
+        for claim, share in zip(claims, shares, strict=True)
     ]
 
 
 def _find_level(capacity: float, claims: Sequence[Bounds]) -> float:
     """Return the level at which the clipped shares add up to the capacity, which is below the sum of all ``hi``."""
-    turns = [(lo / weight, weight) for weight, lo, hi in claims if hi > lo]
-    turns += [(hi / weight, -weight) for weight, lo, hi in claims if hi > lo]
+    apart = [claim for claim in claims if claim.hi > claim.lo]
+    turns = [(claim.lo / claim.weight, claim.weight) for claim in apart]
+    turns += [(claim.hi / claim.weight, -claim.weight) for claim in apart]
     turns.sort()
-    total: float = sum(claim.lo for claim in claims)
+    total: float = sum([claim.lo for claim in claims])
     level, slope = 0.0, 0.0
     for turn, change in turns:
         reached = total + slope * (turn - level)
@@ -78,7 +91,7 @@ def _rounded(share: float) -> float:
     return float(whole) if abs(share - whole) < _NEAR * max(1.0, share) else share
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """An exact share to be made whole.
 
     Args:
@@ -107,18 +120,33 @@ def make_whole(total: int, parts: Sequence[Part]) -> list[int]:
     >>> make_whole(3, [Part(1.5, 1, 1, ("a",)), Part(1.5, 1, 2, ("b",))])
     [1, 2]
     """
-    sizes = [math.floor(part.share) for part in parts]
+    return round_shares(
+        total,
+        [part.share for part in parts],
+        lambda place, size: deal_key(size, parts[place].weight, parts[place].held, parts[place].order),
+    )
+
+
+def round_shares(total: int, shares: Sequence[float], rank: Callable[[int, int], Rank]) -> list[int]:
+    """Do as `make_whole` does. A pool may have thousands of claims with whole shares, for which this makes no `Part`.
+
+    Args:
+        total: as for `make_whole`.
+        shares: the exact ones.
+        rank: returns the `deal_key` of a claim from its place and the slots that it has so far.
+    """
+    sizes = [math.floor(share) for share in shares]
     rest = total - sum(sizes)
     if rest <= 0:
         return sizes
-    split = [index for index, part in enumerate(parts) if part.share > sizes[index]]
+    split = [place for place, share in enumerate(shares) if share > sizes[place]]
     # No claim can get two: the ceiling is one above the floor.
-    split.sort(key=lambda index: deal_key(sizes[index], *parts[index][1:]))
-    for index in split[:rest]:
-        sizes[index] += 1
+    split.sort(key=lambda place: rank(place, sizes[place]))
+    for place in split[:rest]:
+        sizes[place] += 1
     return sizes
 
 
-def deal_key(size: int, weight: float, held: int, order: Tie) -> tuple[float, bool, Tie]:
+def deal_key(size: int, weight: float, held: int, order: _Tie) -> tuple[float, bool, _Tie]:
     """Rank a claimant that has ``size`` for the next slot: the smallest gets it. The arguments are those of `Part`."""
     return ((size + 0.5) / weight, held <= size, order)

@@ -18,7 +18,7 @@ def smallest_size(job: JobDemand) -> int:
     >>> smallest_size(JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=4, max_workers=4))
     4
     """
-    return _fewest_workers(job) * job.gpus_per_worker
+    return _find_range(job)[0] * job.gpus_per_worker
 
 
 def largest_size(job: JobDemand) -> int:
@@ -31,6 +31,15 @@ def largest_size(job: JobDemand) -> int:
     return fit_size(job, job.max_slots)
 
 
+def find_sizes(job: JobDemand) -> tuple[int, int]:
+    """Return `smallest_size` and `largest_size`, in less time than both take."""
+    fewest, most = _find_range(job)
+    total = job.num_micro_batches
+    if total is not None and not job.shares_freely and job.elastic:
+        most = max(-(-total // -(-total // most)), fewest)
+    return fewest * job.gpus_per_worker, most * job.gpus_per_worker
+
+
 def fit_size(job: JobDemand, num_slots: int, *, knows_speed: bool = True) -> int:
     """Return the largest size of a job that is not above ``num_slots``; 0 if its minimum is.
 
@@ -40,15 +49,17 @@ def fit_size(job: JobDemand, num_slots: int, *, knows_speed: bool = True) -> int
     >>> [fit_size(job, number) for number in range(9)]
     [0, 1, 2, 3, 4, 4, 4, 4, 8]
     """
-    fewest, num_workers = _fewest_workers(job), num_slots // job.gpus_per_worker
+    fewest, most = _find_range(job, knows_speed=knows_speed)
+    each = job.gpus_per_worker
+    num_workers = num_slots // each
     if num_workers < fewest:
         return 0
-    num_workers = _fit_micro_batches(job, min(num_workers, _most_workers(job) if knows_speed else job.max_workers))
+    num_workers = min(num_workers, most)
     total = job.num_micro_batches
     if total is not None and not job.shares_freely and job.elastic:
         rounds = -(-total // num_workers)
         num_workers = max(-(-total // rounds), fewest)
-    return num_workers * job.gpus_per_worker
+    return num_workers * each
 
 
 def next_size(job: JobDemand, size: int) -> int | None:
@@ -58,10 +69,11 @@ def next_size(job: JobDemand, size: int) -> int | None:
     >>> [next_size(job, number) for number in (0, 1, 3, 4, 5, 8)]
     [1, 2, 4, 8, 8, None]
     """
-    smallest, num_workers = smallest_size(job), size // job.gpus_per_worker
-    if size < smallest:
-        return smallest
-    total = job.num_micro_batches
+    each, total = job.gpus_per_worker, job.num_micro_batches
+    fewest, most = _find_range(job)
+    if size < fewest * each:
+        return fewest * each
+    num_workers = size // each
     if total is None or job.shares_freely:
         larger = num_workers + 1
     else:
@@ -69,18 +81,16 @@ def next_size(job: JobDemand, size: int) -> int | None:
         if rounds == 1:
             return None
         larger = -(-total // (rounds - 1))
-    return larger * job.gpus_per_worker if larger <= _fit_micro_batches(job, _most_workers(job)) else None
+    return larger * each if larger <= most else None
 
 
-def _fewest_workers(job: JobDemand) -> int:
-    return _fit_micro_batches(job, job.min_workers if job.elastic else job.max_workers)
-
-
-def _most_workers(job: JobDemand) -> int:
-    if job.slowdown is None or not job.elastic:
-        return job.max_workers
-    return max(min(job.max_workers, job.slowdown.most), job.min_workers)
-
-
-def _fit_micro_batches(job: JobDemand, num_workers: int) -> int:
-    return num_workers if job.num_micro_batches is None else min(num_workers, job.num_micro_batches)
+def _find_range(job: JobDemand, *, knows_speed: bool = True) -> tuple[int, int]:
+    """Return the fewest and the most workers that help a job. Decisions on large pools call this most often."""
+    most = job.max_workers
+    fewest = job.min_workers if job.elastic else most
+    if knows_speed and job.slowdown is not None and job.elastic:
+        most = max(min(most, job.slowdown.most), fewest)
+    total = job.num_micro_batches
+    if total is None or total >= most:
+        return fewest, most
+    return fewest if fewest < total else total, total

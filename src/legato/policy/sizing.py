@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from legato.policy.admission import Budget, Reservations, admit, ranks, usable_floors
 from legato.policy.claim_sizes import grow, rank, size_together
-from legato.policy.claims import Claim, Order, Refusal, SortedSnapshot
+from legato.policy.claims import Claim, Refusal, SortedSnapshot
 from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
@@ -97,7 +97,7 @@ def _assign_rest(admitted: Sequence[Claim], budget: Budget) -> None:
     names = {claim.job.queue for claim in admitted}
     if all(budget.available(name) <= 0 for name in names):
         return
-    steps: list[tuple[tuple[float, bool, Order], int]] = []
+    steps: list[tuple[tuple[float, bool, int], int]] = []
     for index, claim in enumerate(admitted):
         if claim.target < claim.hi:
             steps.append((rank(claim), index))

@@ -155,6 +155,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gpu_type: a GPU model that its slots must have, as `legato.policy.kinds.is_type` compares them. None: any slot.
         labels: its nodes must have all of them.
         bound_because: why it can use the server's own machine only (the label `OWN_MACHINE`), as a part of a sentence.
+        coming: machines that clusters are about to give it, as a part of a sentence. "": none are known.
+        num_coming: slots that it could get with these and further ones.
         refusals: nodes that cannot run it, and why, as a part of a sentence; it gets no slot of theirs.
         machine_kind: the kind of machine on which its training began, as in `Decision`. None: it has not begun.
         elastic: False: a static job, which has exactly ``max_workers`` workers or none.
@@ -190,6 +192,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpu_type: str | None = None
     labels: dict[str, str] = {}
     bound_because: str = ""
+    coming: str = ""
+    num_coming: int = 0
     refusals: dict[str, str] = {}
     machine_kind: str | None = None
     priority: int = DEFAULT_PRIORITY

@@ -104,9 +104,9 @@ def _worth(claim: Claim, now: float) -> tuple[bool, bool, int, float, float, str
 
 def _leave(shrinkable: Sequence[Claim], plan: Plan, needs: Sequence[Need]) -> int:
     """Shrink claims by the slots that they leave to others which can use no other ones; return the number."""
-    freed = 0
-    for claim in shrinkable if needs else ():
-        left = min(plan.count_left_to(claim, [gainer for gainer, _ in needs]), claim.size - claim.target)
+    freed, gainers = 0, {gainer.job.id for gainer, _ in needs}
+    for claim in shrinkable if gainers else ():
+        left = min(plan.count_left_to(claim, gainers), claim.size - claim.target)
         if left > 0:
             size = max(fit_size(claim.job, claim.size - left), claim.target)
             freed += claim.size - size

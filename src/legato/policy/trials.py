@@ -94,6 +94,8 @@ def try_numbers(pool: SortedSnapshot, plan: Plan, rules: Rules) -> Plan:
     for claim in pool.claims:
         if claim.refusal is None:
             groups.setdefault((claim.job.queue, claim.job.owner if pool.by_user else ""), []).append(claim)
+    # A trial has two jobs; most groups of a large pool have one.
+    groups = {key: group for key, group in groups.items() if len(group) > 1}
     ongoing = {key: [claim for claim in group if claim.job.trial is not None] for key, group in groups.items()}
     # Those that go on come first, so that none of them ends because another one begins.
     for key in sorted(groups, key=lambda key: (not ongoing[key], key)):
@@ -162,14 +164,13 @@ def _list_curious(group: Sequence[Claim], now: float, rules: Rules) -> Iterator[
     """Yield the claims that train with their target, the only number that they have measured, and may be resized."""
     for claim in group:
         job = claim.job
-        numbers = {speed.num_workers * job.gpus_per_worker for speed in job.speeds}
         if (
-            job.elastic
+            claim.held == claim.target
+            and job.elastic
             and job.standing is Standing.RUNNING
-            and numbers == {claim.target}
-            and claim.held == claim.target
             and not claim.lost
             and job.num_trials < MAX_TRIALS
+            and {speed.num_workers * job.gpus_per_worker for speed in job.speeds} == {claim.target}
             and find_cooled_at(job, rules) <= now
         ):
             yield claim

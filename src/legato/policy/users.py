@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from legato.policy.admission import Budget, Reservations
 from legato.policy.claim_sizes import grow, rank, size_together
-from legato.policy.claims import Claim, Order, User
-from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
+from legato.policy.claims import Claim, User
+from legato.policy.share import Bounds, Part, deal_key, make_whole, round_shares, share_out
 from legato.policy.sizes import fit_size
 
 Users = dict[tuple[str, str], User]
+
+Steps = list[tuple[tuple[float, bool, int], int]]
+"""A heap of claims that may grow: their ranks and their places among the admitted claims of their user."""
 
 
 def divide_by_user(
@@ -39,8 +43,13 @@ def divide_by_user(
     for user in users.values():
         _size(user, budget)
     _assign_rest(list(users.values()), budget, reservations)
-    for user in users.values():
-        user.total = sum(claim.target for claim in user.admitted)
+    return users
+
+
+def find_shares(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int], budget: Budget) -> Users:
+    """Return the users as `divide_by_user` does, only with what each of them is entitled to. Changes no claim."""
+    users = _group(claims, levels)
+    _entitle(users, budget)
     return users
 
 
@@ -83,11 +92,15 @@ def _group(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int]) -> Us
         key = (job.queue, job.owner)
         user = users.get(key)
         if user is None:
-            user = users[key] = User(queue=job.queue, name=job.owner, weight=0.5 ** levels.get(key, 0))
-        user.claims.append(claim)
+            weight = 0.5 ** levels[key] if key in levels else 1.0
+            users[key] = User(
+                queue=job.queue, name=job.owner, weight=weight, order=claim.order, waiting=[claim], wanted=claim.hi
+            )
+            continue
+        user.waiting.append(claim)
         user.wanted += claim.hi
     for user in users.values():
-        user.waiting = user.claims[::-1]
+        user.waiting.reverse()
     return users
 
 
@@ -102,11 +115,11 @@ def _entitle(users: Users, budget: Budget) -> None:
     inside = group_by_queue(users)
     bounds, capacity, left = [], budget.common, budget.common
     for name, sharers in inside.items():
-        most = min(sum(user.wanted for user in sharers), budget.room[name])
+        most = min(sum([user.wanted for user in sharers]), budget.room[name])
         least = min(budget.set_aside[name], most)
         capacity += least
         fits = budget.available(name)
-        if not least and left and any(claim.lo <= fits for user in sharers for claim in user.claims):
+        if not least and left and any(claim.lo <= fits for user in sharers for claim in user.waiting):
             least = 1
             left -= 1
         bounds.append(Bounds(budget.queues[name].weight, least, most))
@@ -118,16 +131,14 @@ def _entitle(users: Users, budget: Budget) -> None:
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
     for sharers, share, whole in zip(inside.values(), shares, wholes, strict=True):
         own = share_out(share, [Bounds(user.weight, 0, user.wanted) for user in sharers])
-        for user, exact in zip(sharers, own, strict=True):
-            user.share = exact
-        sizes = make_whole(whole, [Part(user.share, user.weight, 0, user.order) for user in sharers])
-        for user, size in zip(sharers, sizes, strict=True):
-            user.entitled = size
+        sizes = round_shares(whole, own, partial(_rank_new, sharers))
+        for user, exact, size in zip(sharers, own, sizes, strict=True):
+            user.share, user.entitled = exact, size
 
 
 def _admit(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
     """Assign minimums in turns to users that have less than they are entitled to."""
-    inside: dict[str, list[tuple[float, Order, int]]] = {}
+    inside: dict[str, list[tuple[float, int, int]]] = {}
     for index, user in enumerate(users):
         if user.entitled:
             inside.setdefault(user.queue, []).append((0.0, user.order, index))
@@ -160,9 +171,11 @@ def _try_next(user: User, budget: Budget, reservations: Reservations) -> Claim |
         return None
     budget.take(user.queue, claim.lo)
     user.taken += claim.lo
+    user.most += claim.hi
     user.admitted.append(claim)
     # Slots that are being freed for it count too, so that it does not lose a tie meanwhile.
-    user.held += max(claim.held, claim.job.wanted or 0)
+    wanted = claim.job.wanted
+    user.held += claim.held if wanted is None or wanted < claim.held else wanted
     claim.share, claim.target = float(claim.lo), claim.lo
     return claim
 
@@ -170,39 +183,61 @@ def _try_next(user: User, budget: Budget, reservations: Reservations) -> Claim |
 def _grant(users: Users, budget: Budget) -> None:
     """Set the slots of every user: what it is entitled to and can use, or less if minimums of others exceed theirs."""
     inside = group_by_queue(users)
-    most_of, bounds, parts, capacity = {}, [], [], budget.common
-    for key, user in users.items():
-        most_of[key] = max(user.taken, min(sum(claim.hi for claim in user.admitted), user.entitled))
+    bounds, parts, own_bounds, capacity = [], [], {}, budget.common
     for name, sharers in inside.items():
-        least = sum(user.taken for user in sharers)
-        most = min(sum(most_of[name, user.name] for user in sharers), least + budget.room[name])
+        own_bounds[name] = [_bound(user) for user in sharers]
+        least = sum([bound.lo for bound in own_bounds[name]])
+        most = min(sum([bound.hi for bound in own_bounds[name]]), least + budget.room[name])
         own = least + min(budget.set_aside[name], most - least)
         bounds.append(Bounds(budget.queues[name].weight, own, most))
         capacity += own
     shares = share_out(capacity, bounds)
     for share, bound, sharers in zip(shares, bounds, inside.values(), strict=True):
-        parts.append(Part(share, bound.weight, sum(user.held for user in sharers), sharers[0].order))
+        parts.append(Part(share, bound.weight, sum([user.held for user in sharers]), sharers[0].order))
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
     for (name, sharers), share, whole in zip(inside.items(), shares, wholes, strict=True):
-        own_bounds = [Bounds(user.weight, user.taken, most_of[name, user.name]) for user in sharers]
-        own_shares = share_out(share, own_bounds)
-        own_parts = [
-            Part(exact, user.weight, user.held, user.order) for exact, user in zip(own_shares, sharers, strict=True)
-        ]
-        for user, size in zip(sharers, make_whole(whole, own_parts), strict=True):
+        own_shares = share_out(share, own_bounds[name])
+        sizes = round_shares(whole, own_shares, partial(_rank_at, sharers))
+        for user, size in zip(sharers, sizes, strict=True):
             user.granted = size
+
+
+def _bound(user: User) -> Bounds:
+    most = user.entitled if user.entitled < user.most else user.most
+    return Bounds(user.weight, user.taken, most if most > user.taken else user.taken)
+
+
+def _rank_new(sharers: Sequence[User], place: int, size: int) -> tuple[float, bool, int]:
+    """Rank one of some users that has ``size`` for the next slot, as if it had no slots before."""
+    return deal_key(size, sharers[place].weight, 0, sharers[place].order)
+
+
+def _rank_at(sharers: Sequence[User], place: int, size: int) -> tuple[float, bool, int]:
+    """Rank one of some users that has ``size`` for the next slot."""
+    return _rank_user(sharers[place], size)
+
+
+def _rank_user(user: User, size: int) -> tuple[float, bool, int]:
+    return deal_key(size, user.weight, user.held, user.order)
 
 
 def _size(user: User, budget: Budget) -> None:
     """Divide the slots of a user among its admitted claims, by priority."""
     claims = user.admitted
-    if len(claims) == 1 and user.granted == user.entitled and user.taken <= user.share <= claims[0].hi:
-        # The usual case of a large pool.
-        claims[0].share, claims[0].target = user.share, fit_size(claims[0].job, user.granted)
-        budget.take(user.queue, claims[0].target - claims[0].lo)
+    if not claims:
         return
-    is_exact = user.granted == user.entitled and user.taken <= user.share <= sum(claim.hi for claim in claims)
-    size_together(claims, user.share if is_exact else user.granted, user.granted, budget)
+    is_exact = user.granted == user.entitled and user.taken <= user.share <= user.most
+    if len(claims) == 1:
+        # The usual case of a large pool.
+        claim, most = claims[0], min(user.granted, claims[0].hi)
+        claim.target = most if most in (claim.lo, claim.hi) else fit_size(claim.job, most)
+        claim.share = user.share if is_exact else float(most if claim.ratio is None else claim.target)
+        user.total = claim.target
+        if claim.target > claim.lo:
+            budget.take(user.queue, claim.target - claim.lo)
+    else:
+        size_together(claims, user.share if is_exact else user.granted, user.granted, budget)
+        user.total = sum([claim.target for claim in claims])
 
 
 def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
@@ -213,30 +248,37 @@ def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservatio
                 _try_next(user, budget, reservations)
         return
     turns = []
-    growing: list[list[tuple[tuple[float, bool, Order], int]]] = []
-    totals = []
     for index, user in enumerate(users):
-        steps = [(rank(claim), place) for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
-        heapq.heapify(steps)
-        growing.append(steps)
-        totals.append(sum(claim.target for claim in user.admitted))
-        if steps or user.waiting:
-            turns.append((deal_key(totals[index], user.weight, user.held, user.order), index))
+        # The available slots only decrease.
+        if user.waiting or (user.total < user.most and budget.available(user.queue) > 0):
+            turns.append((_rank_user(user, user.total), index))
     heapq.heapify(turns)
+    growing: dict[int, Steps] = {}
     while turns:
         index = turns[0][1]
         user = users[index]
-        gained = _take_step(user, growing[index], budget, reservations)
+        if user.waiting or budget.available(user.queue) > 0:
+            steps = growing.get(index)
+            if steps is None:
+                steps = growing[index] = _list_steps(user)
+            gained = _take_step(user, steps, budget, reservations)
+        else:
+            gained = 0
         if gained:
-            totals[index] += gained
-            heapq.heapreplace(turns, (deal_key(totals[index], user.weight, user.held, user.order), index))
+            user.total += gained
+            heapq.heapreplace(turns, (_rank_user(user, user.total), index))
         else:
             heapq.heappop(turns)
 
 
-def _take_step(
-    user: User, steps: list[tuple[tuple[float, bool, Order], int]], budget: Budget, reservations: Reservations
-) -> int:
+def _list_steps(user: User) -> Steps:
+    """Return the admitted claims of a user that can use more slots, as a heap."""
+    steps = [(rank(claim), place) for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
+    heapq.heapify(steps)
+    return steps
+
+
+def _take_step(user: User, steps: Steps, budget: Budget, reservations: Reservations) -> int:
     """Give slots to one claim of a user: a minimum first, else the next size. Returns their number; 0: none fits."""
     while user.waiting:
         claim = _try_next(user, budget, reservations)

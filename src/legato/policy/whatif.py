@@ -13,7 +13,7 @@ from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.sizes import smallest_size
-from legato.policy.snapshot import Decision, DecisionKind, Decisions, JobDemand, Queue, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, Decision, DecisionKind, Decisions, JobDemand, Queue, Snapshot
 
 
 class Effect(jobs.Effect, frozen=True, kw_only=True):
@@ -88,12 +88,15 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
 
 
 def _explain_never(snapshot: Snapshot, job: JobDemand) -> str | None:
-    """Explain that the job could not start on the present pool; None if there may be enough slots later."""
+    """Explain that the job could not start on the pool; None if there may be enough slots later, also of clusters."""
     needed = smallest_size(job)
-    num_usable = sum(slot.usable for slot in snapshot.slots)
+    of_others = {node.name for node in snapshot.nodes if node.labels.get(OWNER_LABEL, job.owner) != job.owner}
+    num_usable = sum(slot.usable and slot.node not in of_others for slot in snapshot.slots)
     ceiling = next((queue.ceiling for queue in snapshot.queues if queue.name == job.queue), None)
-    if needed > num_usable:
-        return f"could not start: it needs {count(needed)} at once, but the pool has {num_usable}"
+    if needed > num_usable + job.num_coming:
+        more = f", and clusters may give {job.num_coming} more" if job.num_coming else ""
+        has = f"machines that belong to no other user than {job.owner} have" if of_others else "the pool has"
+        return f"could not start: it needs {count(needed)} at once, but {has} {num_usable}{more}"
     if ceiling is not None and needed > ceiling:
         return f"could not start: it needs {count(needed)} at once, but its queue '{job.queue}' may have {ceiling}"
     return None

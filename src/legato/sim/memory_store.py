@@ -28,7 +28,7 @@ from legato.control.records import (
     Written,
 )
 from legato.control.stages import ENDED, MOVES, UNDECIDED, Action, Stage, stage_after
-from legato.core.errors import FencedOut, NotFound, SlotTaken, UsageError
+from legato.core.errors import FencedOut, NotFound, SlotTaken, UnreadableRow, UsageError
 from legato.core.lifecycle import check_move
 from legato.policy.earlier_runs import EarlierRun
 from legato.policy.snapshot import RecentUse
@@ -92,9 +92,9 @@ class MemoryLoopStore:
             allocations=tuple(self.open.values()),
         )
 
-    def read_spec(self, job: str) -> dict[str, Any]:
-        """Return the spec of a job."""
-        return self._specs[job]
+    def read_specs(self, these: Sequence[str]) -> dict[str, dict[str, Any] | UnreadableRow]:
+        """Return the specs of jobs."""
+        return {job: self._specs[job] for job in these}
 
     def read_held_s(self, job: str, now: float) -> float:
         """Return for how many seconds the attempts of a job have held slots."""

@@ -18,10 +18,10 @@ MAX_PARAMETERS: Final = 50
 MAX_VALUES: Final = 1_000
 MAX_PARALLEL: Final = 100
 MAX_RESOURCE: Final = 10**9
+MAX_INT: Final = 2**53
 _MAX_FACTOR: Final = 100
 _MAX_SEED: Final = 2**53
 _MAX_METRIC: Final = 255
-_MAX_INT: Final = 2**53
 _MAX_RUN_S: Final = 10**9
 _MAX_STEPS: Final = 10**6  # of more, Optuna does not find its own values among the steps, because floats are inexact
 
@@ -48,7 +48,7 @@ def check_plan(plan: SweepPlan) -> SweepPlan:
     _check_number("max_failures", plan.max_failures, 1, MAX_TRIALS)
     _check_number("seed", plan.seed, 0, _MAX_SEED)
     if plan.max_slots is not None:
-        _check_number("max_slots", plan.max_slots, 1, _MAX_INT)
+        _check_number("max_slots", plan.max_slots, 1, MAX_INT)
     if plan.max_run_s is not None and not 1 <= plan.max_run_s <= _MAX_RUN_S:
         raise BadField(
             "max_run_s", f"max_run_s={plan.max_run_s:g} is outside 1..{_MAX_RUN_S}. Give seconds in this range."
@@ -175,7 +175,7 @@ def _check_tunable(field: str, tunable: Tunable) -> None:
     if low is None or high is None:
         raise BadField(field, f"'{field}' has no values. Give a list 'values', or 'low' and 'high'.")
     for name, value in (("low", low), ("high", high), ("step", step)):
-        if value is not None and not (math.isfinite(value) and abs(value) <= _MAX_INT):
+        if value is not None and not abs(value) <= MAX_INT:  # also NaN
             raise BadField(f"{field}.{name}", f"'{field}.{name}' is not a number between -2^53 and 2^53.")
     if low >= high:
         raise BadField(
@@ -215,7 +215,7 @@ def _check_values(field: str, values: tuple[Parameter, ...]) -> None:
     for value in values:
         if isinstance(value, float) and not math.isfinite(value):
             raise BadField(field, f"'{field}' has a value that is not finite. Give finite numbers, or texts.")
-        if isinstance(value, int) and abs(value) > _MAX_INT:
+        if isinstance(value, int) and abs(value) > MAX_INT:
             raise BadField(field, f"'{field}' has a value that is not between -2^53 and 2^53. Give it as a text.")
     if len(set(values)) < len(values):  # 1, 1.0 and true are equal
         twice = next(value for place, value in enumerate(values) if value in values[:place])

@@ -11,7 +11,18 @@ from tests.unit.policy.world import carry_out, make_job, make_speed, with_job
 
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.snapshot import OWN_MACHINE, Decisions, JobDemand, Node, Queue, RecentUse, Slot, Snapshot, Standing
+from legato.policy.snapshot import (
+    OWN_MACHINE,
+    OWNER_LABEL,
+    Decisions,
+    JobDemand,
+    Node,
+    Queue,
+    RecentUse,
+    Slot,
+    Snapshot,
+    Standing,
+)
 from legato.policy.speeds import find_slowdown
 
 BOUND: Final = "it reads a private file"
@@ -59,6 +70,7 @@ class _Draw:
         self._number = 0
         self._mixed = source.random() < 0.4
         self._picky = source.choice([0.0, 0.0, 0.2, 0.6])
+        self._owned = source.choice([0.0, 0.0, 0.6])
         self._one_user = source.random() < 0.2
         self._one_queue = source.random() < 0.4
         self._wide = source.random() < 0.3
@@ -80,6 +92,8 @@ class _Draw:
         for index in range(source.randint(1, _NODES)):
             name = f"n{index}"
             labels = source.choice([{}, {}, {"site": "x"}, {"site": "y", "disk": "ssd"}]) if self._picky else {}
+            if source.random() < self._owned:
+                labels = {**labels, OWNER_LABEL: source.choice(_USERS)}
             if self._picky and not index:
                 labels = {**labels, OWN_MACHINE[0]: OWN_MACHINE[1]}
             kind = source.choice(["k1", "k1", "k2"]) if self._mixed else ""

@@ -63,8 +63,11 @@ GRAMMAR: Final = {
     "refusal": "(?:<pool_too_small>|<ceiling_too_low>|<reserved>|<user_full>|<queue_rivals>|<pool_rivals>"
     "|<cannot_place>)",
     "needs": "needs <n:least> slots?(?: at once)?",
-    "cannot_place": "<needs>; <limit>",
-    "pool_too_small": "<needs>, but <whole> has <none_or_n:has>(?:; <others>)?; lower its minimum or add nodes",
+    "cannot_place": "<needs>; <limit>(?:; <on_the_way>)?",
+    "pool_too_small": "<needs>, but <whole> has <none_or_n:has>(?:; <others>)?; (?:<on_the_way>|<advice>)",
+    "advice": "lower its minimum or add nodes",
+    "on_the_way": r"(?:(?:1 machine of \w+ is on its way|\d+ machines of \w+ are on their way"
+    r"|\w+ may give more machines)(?:; )?)+(?<!; )",
     "whole": "(?:<of_kind>|<of_pool>)",
     "of_kind": "its kind of machine",
     "of_pool": "the pool",
@@ -169,17 +172,22 @@ GRAMMAR: Final = {
     "others": "<other_kinds>",
     "other_kinds": r"(?:nodes? [\w, ]+ (?:is|are) of another kind(?: \([^()]*\))?(?:; )?)+(?<!; )",
     # Why no other slots fit.
-    "limit": "(?:<no_gpus>|<no_such_gpu>|<own_machine>|<other_nodes>|<room>|<scarce_share>|<scarce_first>|<node_share>"
-    "|<node_first>|<left>|<none_fit>|<movers>)<bound>?<refusals>?",
+    "limit": "(?:<no_gpus>|<no_such_gpu>|<own_machine>|<other_nodes>|<owned_nodes>|<room>|<scarce_share>|<scarce_first>"
+    "|<node_share>|<node_first>|<left>|<none_fit>|<movers>)<bound>?<refusals>?",
     "no_gpus": "it asks for (?:<n:each> GPUs per worker|GPU type <word:type>), and the pool has no GPUs",
     "no_such_gpu": "it asks for GPU type <word:type>, and the pool has <list>",
     "own_machine": "it can use the server's own machine only, which has <room_has><out>?",
     "other_nodes": "the other nodes have <room_has><out>?",
     "room": "it asks for <asks>, for which its kind of machine has <room_has><out>?",
-    "room_has": "(?:no|<n:room>) slots?(?: for it)?",
+    "owned_nodes": "<owners> have <room_has><out>?",
+    "owners": "machines that belong to (?:no other user than <owner_names>|<no_owner>|<one_owner>)",
+    "no_owner": "no user",
+    "one_owner": "user <word:owner>",
+    "owner_names": r"\w+ and \d+ others|\w+ and \w+|\w+",
+    "room_has": "(?:no|<n:room>) slots?(?: on <owners>)?(?: for it)?",
     "out": r"(?:; node \w+ cannot be used: [^;()]+)+(?:; \d+ more nodes? cannot be used)?",
     "asks": r"(?:GPU type \w+|\d+ GPUs per worker|the server's own machine|labels [\w=,]+"
-    r"|nodes other than \w+(?:, \w+)*| and )+",
+    r"|nodes other than \w+(?:, \w+)*| and (?!machines that belong))*(?:(?: and )?<owners>)?",
     "scarce_share": "its share of the <n:room> slots? for <asks>(?:, with <names:others>)?",
     "scarce_first": "its kind of machine has <n:room> slots? for <asks>(?:, and <names:first> go(?:es)? first)?",
     "node_share": "its share of the <n:room> slots? of nodes? <list>, with <names:others>, which can use no others",
@@ -187,7 +195,9 @@ GRAMMAR: Final = {
     "left": "<n:each> GPUs per worker: (?:<left_on>|<nodes> ha(?:s|ve) none left)",
     "left_on": r"node \w+ has \d+ left(?:, node \w+ has \d+ left)*(?:, \d+ other nodes? ha(?:s|ve) fewer than \d+"
     "(?: each)?)?",
-    "nodes": "(?:nodes with labels [\\w=,]+|the server's own machine|other nodes|its nodes)",
+    "nodes": r"(?:(?:nodes with labels [\w=,]+|the server's own machine|other nodes|its nodes)(?: that <belong>)?"
+    "|<owners>)",
+    "belong": r"belong to no other user than \w+",
     "none_fit": "it needs slots of <nodes>, and there are no more for it",
     "movers": "<names:movers> first moves? to other slots",
     "bound": "; it reads a private file",

@@ -117,6 +117,16 @@ def test_a_job_gets_the_gpu_type_that_it_asks_for() -> None:
     assert reason(none, "j") == "waits: needs 1 slot; it asks for GPU type H100, and the pool has no GPUs"
 
 
+def test_a_job_that_no_machine_suits_takes_nothing_from_jobs_with_the_same_labels() -> None:
+    nodes = (make_node("a", "AVX2", disk="ssd"),)
+    jobs = [make_job("anna/t4", 4, gpu_type="T4", labels={"disk": "ssd"}), make_job("ben/j", 4, labels={"disk": "ssd"})]
+    for order in (jobs, jobs[::-1]):
+        dated = [msgspec.structs.replace(job, submitted_at=float(at)) for at, job in enumerate(order)]
+        pool = make_pool(*dated, nodes=nodes, gpu_types={"a": "A100"}, a=4)
+        assert len(decide(pool, EAGER).of("j").slots) == 4
+        assert reason(pool, "t4") == "waits: needs 1 slot; it asks for GPU type T4, and the pool has A100"
+
+
 def test_labels_restrict_a_job_to_some_nodes() -> None:
     nodes = (Node(name="a", labels={"site": "x"}), Node(name="b", labels={"site": "y"}))
     pool, _ = settle(make_pool(make_job("anna/j", 3, labels={"site": "y"}), nodes=nodes, a=4, b=2))

@@ -12,11 +12,12 @@ from tests.unit.policy.test_promises import make_eager
 from tests.unit.policy.world import carry_out, settle, wanted, with_job
 from tests.unit.policy.worlds import any_rules, for_any, mixed_snapshots
 
+from legato.policy.free_slots import can_run
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import fit_size, smallest_size
-from legato.policy.snapshot import DecisionKind, Decisions, JobDemand, Slot, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, DecisionKind, Decisions, JobDemand, Slot, Snapshot
 
 
 def live(snapshot: Snapshot, rules: Rules, seed: int) -> Iterator[tuple[Snapshot, Decisions]]:
@@ -55,6 +56,7 @@ def check_places(snapshot: Snapshot, decisions: Decisions) -> None:
         for slot in mine:
             assert job.labels.items() <= nodes[slot.node].labels.items()
             assert slot.node not in job.refusals
+            assert nodes[slot.node].labels.get(OWNER_LABEL, job.owner) == job.owner
             assert job.gpu_type is None or is_type(job.gpu_type, slot.gpu_type)
         check_workers(job, decision.workers, mine)
 
@@ -74,13 +76,13 @@ def check_workers(job: JobDemand, workers: tuple[tuple[str, ...], ...], mine: li
     assert all(slot.device != "cpu" for slot in mine)
 
 
-@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000))
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules(), st.integers(0, 1000))
 def test_no_slot_is_given_twice_and_every_slot_suits_its_job(snapshot: Snapshot, rules: Rules, seed: int) -> None:
     for moment, decisions in live(snapshot, rules, seed):
         check_places(moment, decisions)
 
 
-@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000))
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules(), st.integers(0, 1000))
 def test_a_job_stays_on_its_kind_of_machine(snapshot: Snapshot, rules: Rules, seed: int) -> None:
     began: dict[str, str] = {}
     for _, decisions in live(snapshot, rules, seed):
@@ -89,7 +91,7 @@ def test_a_job_stays_on_its_kind_of_machine(snapshot: Snapshot, rules: Rules, se
                 assert began.setdefault(decision.job, decision.machine_kind) == decision.machine_kind
 
 
-@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000))
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules(), st.integers(0, 1000))
 def test_numbers_are_those_of_the_policy_or_the_reason_says_why(snapshot: Snapshot, rules: Rules, seed: int) -> None:
     for moment, decisions in live(snapshot, rules, seed):
         had = Counter(slot.holder for slot in moment.slots if slot.usable and not slot.leaving)
@@ -102,7 +104,7 @@ def test_numbers_are_those_of_the_policy_or_the_reason_says_why(snapshot: Snapsh
             assert size in (0, had[job.id]) or smallest_size(job) <= size <= job.max_slots or size < had[job.id]
 
 
-@for_any(mixed_snapshots(), any_rules())
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules())
 def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snapshot, rules: Rules) -> None:
     after, decisions = settle(snapshot, make_eager(rules), rounds=250)
     check_places(after, decisions)
@@ -120,13 +122,12 @@ def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snap
                 slot
                 for slot in free
                 if kind_of(nodes.get(slot.node), slot) == decision.machine_kind
-                and job.labels.items() <= nodes[slot.node].labels.items()
-                and slot.node not in job.refusals
+                and can_run(slot.node, nodes[slot.node], job)
             ]
             assert not suits, decision
 
 
-@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000), st.booleans())
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules(), st.integers(0, 1000), st.booleans())
 def test_no_job_waits_for_a_slot_that_another_could_leave(
     snapshot: Snapshot, rules: Rules, seed: int, plain: bool
 ) -> None:
@@ -139,11 +140,11 @@ def test_no_job_waits_for_a_slot_that_another_could_leave(
     snapshot = msgspec.structs.replace(snapshot, nodes=nodes, slots=slots, jobs=jobs)
     *_, (last, _) = live(snapshot, rules, seed)
     after, decisions = settle(last, rules, rounds=250)
-    labels = {node.name: node.labels for node in nodes}
+    by_name = {node.name: node for node in nodes}
     of = {job.id: job for job in after.jobs}
 
     def suits(job: JobDemand, slot: Slot) -> bool:
-        return slot.usable and slot.node not in job.refusals and job.labels.items() <= labels[slot.node].items()
+        return slot.usable and can_run(slot.node, by_name[slot.node], job)
 
     is_fair = rules.policy is Policy.FAIR and not any(queue.floor or queue.ceiling for queue in after.queues)
     free = [slot for slot in after.slots if slot.holder is None]
@@ -162,7 +163,7 @@ def test_no_job_waits_for_a_slot_that_another_could_leave(
                 assert not (is_fair and has_more), (job.id, other.id, slot.id)
 
 
-@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000))
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules(), st.integers(0, 1000))
 def test_a_decision_repeated_on_its_own_result_changes_nothing(snapshot: Snapshot, rules: Rules, seed: int) -> None:
     *_, (last, _) = live(snapshot, rules, seed)
     after, decisions = settle(last, make_eager(rules), rounds=250)
@@ -173,8 +174,16 @@ def test_a_decision_repeated_on_its_own_result_changes_nothing(snapshot: Snapsho
         assert wanted(again) == wanted(decisions)
 
 
-@for_any(mixed_snapshots(), any_rules(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_matter(snapshot: Snapshot, rules: Rules, source: random.Random) -> None:
+@for_any(
+    mixed_snapshots() | mixed_snapshots(owned=True),
+    any_rules(),
+    st.integers(0, 1000),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_the_input_does_not_matter(
+    snapshot: Snapshot, rules: Rules, seed: int, source: random.Random
+) -> None:
+    *_, (snapshot, _) = live(snapshot, rules, seed)
     mixed = {name: list(getattr(snapshot, name)) for name in ("slots", "jobs", "queues", "nodes")}
     for things in mixed.values():
         source.shuffle(things)
@@ -182,7 +191,7 @@ def test_the_order_of_the_input_does_not_matter(snapshot: Snapshot, rules: Rules
     assert decide(shuffled, rules) == decide(snapshot, rules)
 
 
-@for_any(mixed_snapshots(), any_rules())
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules())
 def test_a_new_job_that_fits_on_one_node_is_on_one_node(snapshot: Snapshot, rules: Rules) -> None:
     if not snapshot.jobs:
         return
@@ -203,8 +212,7 @@ def test_a_new_job_that_fits_on_one_node_is_on_one_node(snapshot: Snapshot, rule
         for slot in rest.slots
         if slot.id in before
         and kind_of(nodes.get(slot.node), slot) == decision.machine_kind
-        and new.labels.items() <= nodes[slot.node].labels.items()
-        and slot.node not in new.refusals
+        and can_run(slot.node, nodes[slot.node], new)
     )
     used = {name.partition("/")[0] for name in decision.slots}
     fitting = [number for number in free.values() if number >= len(decision.slots)]
@@ -213,7 +221,7 @@ def test_a_new_job_that_fits_on_one_node_is_on_one_node(snapshot: Snapshot, rule
         assert free[used.pop()] == min(fitting)
 
 
-@for_any(mixed_snapshots(), any_rules())
+@for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules())
 def test_ceilings_hold_over_all_kinds(snapshot: Snapshot, rules: Rules) -> None:
     used: Counter[str] = Counter()
     sizes = wanted(decide(snapshot, rules))

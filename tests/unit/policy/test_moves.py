@@ -57,6 +57,14 @@ def test_a_job_moves_to_free_slots_when_another_can_use_only_its_own(policy: Pol
     assert len(held(pool, "dat")) == 4
 
 
+def test_the_order_of_slots_does_not_say_which_worker_moves() -> None:
+    pool = give(make_racks(make_job("anna/dat", 4, min_workers=4)), "dat", "gpu-1/0", "gpu-1/1", "gpu-2/0", "gpu-2/1")
+    pool = with_job(pool, picky())
+    turned = msgspec.structs.replace(pool, slots=pool.slots[::-1])
+    assert decide(turned, EAGER) == decide(pool, EAGER)
+    assert held(pool, "dat") and decide(pool, EAGER).of("dat").slots != tuple(held(pool, "dat"))
+
+
 def test_a_job_that_shrinks_gives_up_the_slots_that_others_need() -> None:
     before = make_racks(make_job("anna/dat", 2))
     pool = give(before, "dat", "gpu-1/0", "gpu-1/1", "gpu-2/0", "head/0")
@@ -178,3 +186,17 @@ def test_a_job_that_can_use_one_kind_only_gets_it_before_a_job_that_can_use_all(
     pool, _ = settle(make_pool(first, second, gpu_types=types, a=4, b=4))
     assert held(pool, "a100") == ["a/0", "a/1"]
     assert held(pool, "any") == ["b/0", "b/1", "b/2", "b/3"]
+
+
+def test_no_job_moves_between_slots_of_which_another_needs_both() -> None:
+    """wide needs both slots of n2. a can leave n2 only for n0, after b has left n0 for n1."""
+    a = refused_by(make_job("anna/a", 2, min_workers=2), n1="no data")
+    b = refused_by(make_job("anna/b", 2, min_workers=2), n2="no data")
+    nodes = (Node(name="n0"), Node(name="n1"), Node(name="n2"))
+    numbers = {"n0": 3, "n1": 1, "n2": 2}
+    pool = make_pool(a, b, nodes=nodes, gpu_types=dict.fromkeys(numbers, "A100"), **numbers)
+    pool = give(give(pool, "a", "n0/2", "n2/0"), "b", "n0/0", "n0/1")
+    wide = make_job("bob/wide", 1, at=5.0, gpus_per_worker=2)
+    pool, _ = settle(with_job(pool, refused_by(wide, n0="no data", n1="no data")))
+    assert held(pool, "wide") == ["n2/0", "n2/1"]
+    assert len(held(pool, "a")) == len(held(pool, "b")) == 2

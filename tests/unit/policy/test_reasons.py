@@ -216,6 +216,21 @@ STATIC = make_job("u/c", 4, at=2.0, elastic=False)
             {"huge": "waits: needs 9 slots at once, but the pool has 4; lower its minimum or add nodes"},
         ),
         (
+            rested(4, [make_job("u/huge", 9, elastic=False, coming="1 machine of Slurm is on its way", num_coming=5)]),
+            {"huge": "waits: needs 9 slots at once, but the pool has 4; 1 machine of Slurm is on its way"},
+        ),
+        (
+            rested(4, [make_job("u/huge", 9, elastic=False, coming="1 machine of Slurm is on its way", num_coming=4)]),
+            {"huge": "waits: needs 9 slots at once, but the pool has 4; lower its minimum or add nodes"},
+        ),
+        (
+            rested(4, [make_job("u/a", labels={"x": "y"}, coming="Slurm may give more machines", num_coming=1)]),
+            {
+                "a": "waits: needs 1 slot; it asks for labels x=y, for which its kind of machine has no slots; "
+                "Slurm may give more machines"
+            },
+        ),
+        (
             rested(4, [make_job("u/huge", 4, elastic=False)], (Queue(name="all", ceiling=2),)),
             {
                 "huge": "waits: needs 4 slots at once, but queue 'all' may have 2; "

@@ -21,7 +21,7 @@ from legato.policy import trials
 from legato.policy.kinds import divide
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.scarce import share_scarce
+from legato.policy.scarce import decide_all
 from legato.policy.sizes import largest_size, smallest_size
 from legato.policy.snapshot import Decisions, Node, Queue, Snapshot
 from legato.policy.speeds import find_slowdown
@@ -201,7 +201,7 @@ def test_parts_of_a_pool_are_divided_without_trials() -> None:
     """Else the number that a job tries would become its limit."""
     snapshot = measure(settle(make_pair(8, gpus_per_worker=2), RULES)[0], {"a": 0.0, "b": 0.0})
     (pool,) = divide(snapshot, RULES)
-    share_scarce(pool, RULES)
+    decide_all(pool, RULES)
     assert [claim.hi for claim in pool.claims] == [8, 8]
 
 

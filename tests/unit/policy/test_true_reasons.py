@@ -22,7 +22,7 @@ from tests.unit.policy.worlds import any_jobs, any_rules, any_snapshots, for_any
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import smallest_size
-from legato.policy.snapshot import JobDemand, Node, Queue, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Queue, Snapshot
 from legato.policy.speeds import Slowdown
 from legato.policy.whatif import plan
 
@@ -45,6 +45,11 @@ def test_every_reason_in_any_pool_is_true(snapshot: Snapshot, rules: Rules) -> N
 
 @for_any(mixed_snapshots(), any_rules())
 def test_every_reason_in_a_pool_of_several_kinds_is_true(snapshot: Snapshot, rules: Rules) -> None:
+    check(snapshot, rules)
+
+
+@for_any(mixed_snapshots(owned=True), any_rules())
+def test_every_reason_about_machines_of_users_is_true(snapshot: Snapshot, rules: Rules) -> None:
     check(snapshot, rules)
 
 
@@ -85,6 +90,10 @@ def say_rare_things() -> Iterator[tuple[Snapshot, Rules]]:
     jobs = (make_job("anna/a", 8, speeds=speeds), make_job("anna/b", 8))
     yield make_pool(*jobs, a=6), msgspec.structs.replace(EAGER, policy=Policy.THROUGHPUT)
     late = make_job("anna/late", 4, min_workers=4, at=1.0, due_slot_s=1e4)
+    yield (
+        make_pool(make_job("anna/a", 8, min_workers=8, coming="Slurm may give more machines", num_coming=4), a=4),
+        EAGER,
+    )
     pool, _ = settle(make_pool(make_job("anna/a", 4, min_workers=4, served_slot_s=1e4), a=4))
     yield with_job(pool, late), msgspec.structs.replace(EAGER, fair_finish_s=60.0)
     first, second = (
@@ -93,6 +102,17 @@ def say_rare_things() -> Iterator[tuple[Snapshot, Rules]]:
     )
     pool, _ = settle(make_pool(first, a=8))
     yield with_job(pool, second), msgspec.structs.replace(EAGER, long_job_slot_s=50.0)
+
+
+def say_whose_machines_they_are() -> Iterator[tuple[Snapshot, Rules]]:
+    """Yield pools in which machines belong to users."""
+    jobs = [make_job(f"{owner}/{owner}", 8, at=float(at)) for at, owner in enumerate(("ann", "ben", "carl", "dan"))]
+    for owners in (("", "carl", "carl", "dan"), ("", "", "", "carl", "dan")):
+        nodes = tuple(
+            Node(name=f"n{index}", labels={OWNER_LABEL: owner} if owner else {}) for index, owner in enumerate(owners)
+        )
+        for rules in (EAGER, msgspec.structs.replace(EAGER, policy=Policy.FIFO)):
+            yield make_pool(*jobs, nodes=nodes, **{node.name: 4 for node in nodes}), rules
 
 
 def say_what_is_measured() -> Iterator[tuple[Snapshot, Rules]]:
@@ -120,7 +140,7 @@ def say_what_is_measured() -> Iterator[tuple[Snapshot, Rules]]:
 def test_every_sentence_of_the_grammar_is_said() -> None:
     """So no sentence stays unchecked, and the grammar has no sentence that the policy never says."""
     missing = set(GRAMMAR)
-    for snapshot, rules in (*say_rare_things(), *say_what_is_measured()):
+    for snapshot, rules in (*say_rare_things(), *say_whose_machines_they_are(), *say_what_is_measured()):
         missing -= check(snapshot, rules)
     for seed in range(500):
         source = random.Random(seed)

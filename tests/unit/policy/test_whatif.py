@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.unit.policy.world import make_job, make_snapshot, settle, wanted, with_job
 from tests.unit.policy.worlds import any_rules, any_snapshots, for_any
 
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Queue, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, Node, Queue, Snapshot
 from legato.policy.whatif import Effect, plan
 
 RULES = Rules()
@@ -47,6 +48,24 @@ def test_what_can_never_start_is_called_so() -> None:
     narrow = make_snapshot(8, [], queues=[Queue(name="night", ceiling=2)])
     found = plan(narrow, make_job("bob/b", 8, elastic=False, queue="night"), RULES)
     assert (found.starts, found.reason) == ("later", f"{never} its queue 'night' may have 2")
+
+
+def test_machines_of_other_users_do_not_count() -> None:
+    nodes = (Node(name="n0", labels={OWNER_LABEL: "carl"}), Node(name="n1"))
+    pool = msgspec.structs.replace(make_snapshot(8, []), nodes=nodes)
+    told = "could not start: it needs 6 slots at once, but machines that belong to no other user than bob have 4"
+    assert plan(pool, make_job("bob/b", 6, elastic=False), RULES).reason == told
+    assert plan(pool, make_job("carl/c", 6, elastic=False), RULES).starts == "now"
+
+
+def test_a_pool_that_clusters_can_enlarge_is_not_called_too_small() -> None:
+    job = make_job("bob/b", 8, min_workers=4, coming="Slurm may give more machines", num_coming=6)
+    waits = "would not start yet; it waits: needs 4 slots at once, but the pool has"
+    assert plan(make_snapshot(0, []), job, RULES).reason == f"{waits} none; Slurm may give more machines"
+    assert plan(make_snapshot(2, []), job, RULES).reason == f"{waits} 2; Slurm may give more machines"
+    wide = make_job("bob/b", 9, min_workers=9, coming="Slurm may give more machines", num_coming=6)
+    never = "could not start: it needs 9 slots at once, but the pool has 2, and clusters may give 6 more"
+    assert plan(make_snapshot(2, []), wide, RULES).reason == never
 
 
 def test_many_who_shrink_are_counted() -> None:

@@ -6,13 +6,18 @@ import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from tests.unit.policy.sentences import Part
+from tests.unit.policy.sentences import Part, read_names
 
 from legato.policy.kinds import is_type
-from legato.policy.snapshot import OWN_MACHINE, JobDemand
+from legato.policy.snapshot import OWN_MACHINE, OWNER_LABEL, JobDemand
 
 if TYPE_CHECKING:
     from tests.unit.policy.truth import Truth
+
+
+def _read_owners(part: Part) -> tuple[tuple[str, ...], int]:
+    """Return the users who are named, and how many there are with those that are only counted."""
+    return read_names(part.parts["owner_names"].text) if part.has("owner_names") else ((), 0)
 
 
 class PlaceChecks:
@@ -55,9 +60,40 @@ class PlaceChecks:
         return sum(sum(slot.usable for slot in slots.get(node, ())) // each * each for node in nodes)
 
     def _fitting(self, labels: dict[str, str], refused: Collection[str]) -> list[str]:
+        return self._fitting_users(labels, refused, {self._job.owner, ""})
+
+    def _fitting_users(self, labels: dict[str, str], refused: Collection[str], users: Collection[str]) -> list[str]:
+        """Return the nodes that belong to one of these users; "": to no user."""
         known = {node.name: node.labels for node in self._truth.snapshot.nodes}
         nodes = dict.fromkeys(slot.node for slot in self._truth.snapshot.slots)
-        return [node for node in nodes if labels.items() <= known.get(node, {}).items() and node not in refused]
+        return [
+            node
+            for node in nodes
+            if labels.items() <= known.get(node, {}).items()
+            and node not in refused
+            and known.get(node, {}).get(OWNER_LABEL, "") in users
+        ]
+
+    def _list_owners(self) -> set[str]:
+        return {node.labels[OWNER_LABEL] for node in self._truth.snapshot.nodes if OWNER_LABEL in node.labels}
+
+    def see_owners(self, part: Part) -> None:
+        """Some of the machines belong to users, and the users that are named have some, or are the job's owner."""
+        owners = self._list_owners()
+        assert owners
+        if part.has("one_owner"):
+            assert part.parts["one_owner"].parts["owner"].text == self._job.owner in owners
+        users, number = _read_owners(part)
+        assert set(users) <= owners | {self._job.owner} and number <= len(owners) + 1
+
+    def see_belong(self, part: Part) -> None:
+        assert part.text.split()[-1] == self._job.owner
+        assert self._list_owners() - {self._job.owner}
+
+    def see_owned_nodes(self, part: Part) -> None:
+        job = self._job
+        assert not job.labels and job.gpus_per_worker == 1 and job.gpu_type is None
+        self._check_room(part.parts["room_has"])
 
     def see_limit(self, part: Part) -> None:
         job = self._job
@@ -130,7 +166,7 @@ class PlaceChecks:
             assert int(found[1]) <= job.gpus_per_worker
         if found := re.search(r"labels ([\w=,]+)", part.text):
             assert {tuple(label.split("=")) for label in found[1].split(",")} <= job.labels.items()
-        if found := re.search(r"nodes other than (.+)", part.text):
+        if found := re.search(r"nodes other than (\w+(?:, \w+)*)", part.text):
             assert set(found[1].split(", ")) <= job.refusals.keys()
 
     def see_scarce_share(self, part: Part) -> None:
@@ -143,8 +179,31 @@ class PlaceChecks:
 
     def _check_scarce(self, part: Part, name: str) -> None:
         assert part.number("room") <= self._truth.capacity[self._kind]
+        if part.has("asks"):
+            self._check_scarce_room(part.parts["asks"], part.number("room"))
         if part.has(name):
             assert all(self._is_beside(job) for job in self._jobs(part.parts[name]))
+
+    def _check_scarce_room(self, asks: Part, room: int) -> None:
+        """Check how many slots there are for what some jobs ask for."""
+        found = re.search(r"(\d+) GPUs per worker", asks.text)
+        each = int(found[1]) if found else 1
+        found = re.search(r"labels ([\w=,]+)", asks.text)
+        labels = dict(label.split("=") for label in found[1].split(",")) if found else {}
+        if "the server's own machine" in asks.text:
+            labels |= dict([OWN_MACHINE])
+        found = re.search(r"nodes other than (\w+(?:, \w+)*)", asks.text)
+        refused = found[1].split(", ") if found else []
+        users = {"", *self._list_owners()}
+        if asks.has("owners"):
+            owners = asks.parts["owners"]
+            names, number = _read_owners(owners)
+            if number > len(names):
+                return  # not all of them are named
+            users = {self._job.owner} if owners.has("one_owner") else {"", *names}
+        slots = self._truth.nodes_of[self._kind]
+        nodes = self._fitting_users(labels, refused, users)
+        assert room == sum(sum(slot.usable for slot in slots.get(node, ())) // each * each for node in nodes)
 
     def see_node_share(self, part: Part) -> None:
         self._check_scarce(part, "others")

@@ -321,6 +321,10 @@ class _Check(PlaceChecks):
     def see_pool_too_small(self, part: Part) -> None:
         assert part.number("has") == self._truth.capacity[self._kind] < smallest_size(self._job)
 
+    def see_on_the_way(self, part: Part) -> None:
+        assert part.text == self._job.coming
+        assert self._job.num_coming > 0
+
     def see_whole(self, part: Part) -> None:
         others = any(
             slot.usable

@@ -13,7 +13,7 @@ from tests.unit.policy.world import make_job, make_slots, make_speed
 from legato.core.speed import Speed
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import smallest_size
-from legato.policy.snapshot import JobDemand, Node, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 QUEUES = ("a", "b", "c")
 USERS = ("ann", "ben", "cleo")
@@ -130,13 +130,19 @@ def _with_account(draw: st.DrawFn, job: JobDemand) -> JobDemand:
 
 
 @st.composite
-def mixed_snapshots(draw: st.DrawFn) -> Snapshot:
-    """Draw an idle pool with nodes of several kinds, GPU models and labels, and jobs that ask for some of them."""
+def mixed_snapshots(draw: st.DrawFn, *, owned: bool = False) -> Snapshot:
+    """Draw an idle pool with nodes of several kinds, GPU models and labels, and jobs that ask for some of them.
+
+    ``owned``: some of the nodes belong to users.
+    """
     nodes, slots = [], []
     for index in range(draw(st.integers(1, 5))):
         name = f"n{index}"
         labels = draw(st.sampled_from([{}, {}, {"site": "x"}, {"site": "y", "disk": "ssd"}]))
-        nodes.append(Node(name=name, kind=draw(st.sampled_from(["", "k1", "k2"])), labels=labels))
+        if owned and (owner := draw(st.sampled_from(["", *USERS]))):
+            labels = {**labels, OWNER_LABEL: owner}
+        kinds = ["", "", "", "k1"] if owned else ["", "k1", "k2"]
+        nodes.append(Node(name=name, kind=draw(st.sampled_from(kinds)), labels=labels))
         device, gpu_type = draw(st.sampled_from([("cpu", ""), ("GPU-1", "A100"), ("GPU-1", "A100"), ("GPU-1", "H100")]))
         for number in range(draw(st.integers(1, 6))):
             usable = draw(st.integers(0, 9)) > 0
