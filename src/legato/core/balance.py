@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from legato.core.span import Span, blocks, num_blocks, part_of, split
+from legato.core.span import Span, blocks, most_blocks, num_blocks, part_of, split
 
 _BACKWARD_SHARE: Final = 2 / 3
 """Part of the time of a micro-batch that its backward pass takes, during which gradients can travel."""
@@ -219,6 +219,48 @@ def even_spans(num_micro_batches: int, nodes: tuple[int, ...]) -> tuple[Span, ..
     """Return the spans, in rank order, with which the longest one is as short as possible."""
     of_nodes = ranks_of(nodes)
     return _by_rank(_even_bounds(num_micro_batches, [len(ranks) for ranks in of_nodes]), of_nodes)
+
+
+@lru_cache(maxsize=4096)
+def ease_in(
+    num_micro_batches: int, nodes: tuple[int, ...], newcomers: tuple[int, ...], max_pending: tuple[int, ...]
+) -> tuple[Span, ...]:
+    """Divide the first step of newcomers, so that the other ranks wait for them as little as possible.
+
+    A newcomer receives the state when the others already compute, and runs its code for the first time. So it gets one
+    micro-batch, and more only where a rank would otherwise have more blocks pending than it may. The others share the
+    rest evenly, as they did before.
+
+    Args:
+        num_micro_batches: of the step.
+        nodes: the number of each rank's node.
+        newcomers: ranks that take part for the first time; not all.
+        max_pending: for each rank, for how many blocks it has memory.
+
+    Returns:
+        The spans, in rank order. The even ones if newcomers have no more than one micro-batch there, if all others need
+        more memory, or if more bytes would pass between nodes.
+
+    >>> ease_in(6, (0, 0), (1,), (2, 2)), ease_in(8, (0, 0), (1,), (2, 2))
+    ((Span(start=0, stop=5), Span(start=5, stop=6)), (Span(start=0, stop=6), Span(start=6, stop=8)))
+    """
+    others = [rank for rank in range(len(nodes)) if rank not in newcomers]
+    even = even_spans(num_micro_batches, nodes)
+    most_bytes = volume(even, nodes)
+    for few in range(1, -(-num_micro_batches // len(nodes))):
+        shares = split(num_micro_batches - few * len(newcomers), len(others))
+        lengths = dict.fromkeys(newcomers, few) | {
+            rank: part.num_items for rank, part in zip(others, shares, strict=True)
+        }
+        spans = [Span(0, 0)] * len(nodes)
+        start = 0
+        for rank in (rank for ranks in ranks_of(nodes) for rank in ranks):
+            spans[rank] = Span(start, start + lengths[rank])
+            start += lengths[rank]
+        has_room = all(most_blocks(span) <= limit for span, limit in zip(spans, max_pending, strict=True))
+        if has_room and volume(tuple(spans), nodes) <= most_bytes:
+            return tuple(spans)
+    return even
 
 
 def most_even_spans(num_micro_batches: int, nodes: tuple[int, ...], rank: int) -> set[Span]:

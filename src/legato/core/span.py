@@ -152,14 +152,3 @@ def fold_plan(terms: tuple[Block, ...]) -> tuple[Addition, ...]:
         position = merged
         level += 1
     return tuple(additions)
-
-
-@lru_cache(maxsize=4096)
-def max_pending(num_micro_batches: int, num_ranks: int, rank: int) -> int:
-    """Return the largest number of blocks that a rank has pending, in full steps and in smaller last ones.
-
-    >>> max_pending(8, 1, 0), max_pending(8, 2, 1), max_pending(8, 3, 1)
-    (3, 2, 2)
-    """
-    spans = (part_of(num_leaves, num_ranks, rank) for num_leaves in range(1, num_micro_batches + 1))
-    return max(map(most_blocks, spans), default=0)

@@ -31,11 +31,14 @@ class View(msgspec.Struct, frozen=True):
         number: grows with every view of a job; a message or a process group of a lower number is stale.
         members: in rank order; rank 0 writes checkpoints and acts for the job.
         rendezvous: ``host:port`` of the store by which the members find one another.
+        newcomers: in a view that only adds workers, those without the job's state, if all know how the newcomers' first
+            step is divided (`legato.core.balance.ease_in`); otherwise none.
     """
 
     number: int
     members: tuple[Member, ...]
     rendezvous: str
+    newcomers: tuple[int, ...] = ()
 
     @property
     def workers(self) -> tuple[int, ...]:

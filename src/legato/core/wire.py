@@ -45,6 +45,7 @@ class Hello(Message, frozen=True):
         term: the highest term of a driver that it has seen; 0: none, or the worker runs an earlier release.
         protocol: `PROTOCOL` of its release.
         proves: it can prove to its peers that it belongs to the job, with the ``peer_secret`` of `Welcome`.
+        eases_in: it knows `View.newcomers`; False: the worker runs an earlier release.
     """
 
     worker: int
@@ -57,6 +58,7 @@ class Hello(Message, frozen=True):
     term: int = 0
     protocol: int = 0
     proves: bool = False
+    eases_in: bool = False
 
 
 class Warm(Message, frozen=True):

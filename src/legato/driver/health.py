@@ -3,7 +3,8 @@
 A silent worker is not necessarily lost: a program may hold Python's lock for a minute, or the machine may be
 overloaded. So the engine examines its process, and the result decides:
 
-- stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
+- stopped: fenced when it has neither said nor computed anything for `stopped_limit_s`;
+- gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
 - busy: not replaced while it is busy;
 - neither, so it only waits: fenced after ``collective_limit_s`` without progress; one that trains alone is only
   warned of as long as its heartbeats come and no worker is ready to join, because no other worker waits for it;
@@ -22,11 +23,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.spec import JobSpec
 from legato.driver.job import JobFacts, Worker
 from legato.driver.plan import propose_again_s
 
+_STOPPED_SHARE: Final = 0.2
 # Workers in these phases end by themselves or by their deadline, so their silence does not matter.
 _UNHEARD: Final = (WorkerPhase.STARTING, WorkerPhase.LEAVING, WorkerPhase.FAILED, WorkerPhase.FENCED)
+
+
+def stopped_limit_s(spec: JobSpec) -> float:
+    """Return for how many seconds a stopped process may be silent: less than others, because no load stops a process.
+
+    It is a part of ``heartbeat_limit_s``, so that who debugs a worker raises both by one option.
+    """
+    return max(spec.heartbeat_limit_s * _STOPPED_SHARE, 2 * spec.heartbeat_interval_s)
 
 
 def suspects(job: JobFacts, now: float) -> list[int]:
@@ -35,7 +46,7 @@ def suspects(job: JobFacts, now: float) -> list[int]:
     found = []
     for worker in job.present():
         if _is_heard(job, worker):
-            is_silent = now - worker.last_heard >= limit_s / 2
+            is_silent = now - worker.last_heard >= stopped_limit_s(job.spec) / 2
             is_due = now - worker.evidence.taken_at >= limit_s / 4
             if is_silent or (is_due and _may_be_stuck(job, worker) and now - worker.progressed_at >= limit_s):
                 found.append(worker.number)
@@ -58,7 +69,8 @@ def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
             if not (worker.phase is WorkerPhase.STARTING and _is_busy(job, worker)):
                 reason = worker.deadline_reason
         elif _is_heard(job, worker):
-            reason = _judge_silence(job, worker) if is_silent(job, worker) else _judge_idleness(job, worker)
+            judge = _judge_silence if is_silent(job, worker) else _judge_idleness
+            reason = _judge_stop(job, worker) or judge(job, worker)
         if reason is not None:
             lapses.append((worker, reason))
     return lapses
@@ -116,10 +128,25 @@ def describe_idleness(job: JobFacts, worker: Worker) -> str | None:
     )
 
 
+def _judge_stop(job: JobFacts, worker: Worker) -> str | None:
+    evidence, limit_s = worker.evidence, stopped_limit_s(job.spec)
+    # Two samples at least: one may hit a moment in which a debugger or a tracer looks at the process.
+    is_stopped = (
+        job.now - evidence.taken_at <= limit_s / 2 and evidence.taken_at - evidence.stopped_since >= limit_s / 4
+    )
+    if not is_stopped or job.now - max(worker.last_heard, evidence.busy_at) < limit_s:
+        return None
+    return f"{_describe_silence(job, worker)}: its process is stopped"
+
+
+def _describe_silence(job: JobFacts, worker: Worker) -> str:
+    how = "is not connected and is" if worker.away else "is"
+    return f"{how} silent for {job.now - worker.last_heard:.1f} s"
+
+
 def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     spec, evidence = job.spec, worker.evidence
-    how = "is not connected and is" if worker.away else "is"
-    told = f"{how} silent for {job.now - worker.last_heard:.1f} s"
+    told = _describe_silence(job, worker)
     if job.now - evidence.unreachable_at <= spec.heartbeat_limit_s / 2:
         is_late = job.now - worker.last_heard >= spec.collective_limit_s
         return f"{told}, and its machine does not answer" if is_late else None
@@ -128,9 +155,10 @@ def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     if evidence.state == "gone" and worker.phase is WorkerPhase.FINISHED:
         return None  # expected; the engine will report the exit code
     lost_s = job.now - max(worker.last_heard, evidence.busy_at)
-    if evidence.state in ("stopped", "gone"):
-        fate = "its process is stopped" if evidence.state == "stopped" else "its process is gone"
-        return f"{told}: {fate}" if lost_s >= spec.heartbeat_limit_s else None
+    if evidence.state == "stopped":
+        return None  # see `_judge_stop`
+    if evidence.state == "gone":
+        return f"{told}: its process is gone" if lost_s >= spec.heartbeat_limit_s else None
     return f"{told} and uses no CPU: it hangs" if lost_s >= spec.collective_limit_s else None
 
 
@@ -239,6 +267,7 @@ def _moments(job: JobFacts) -> Iterator[float]:
         if worker.deadline is not None:
             yield worker.deadline
         if _is_heard(job, worker):
+            yield worker.last_heard + stopped_limit_s(spec)
             yield worker.last_heard + spec.heartbeat_limit_s
         if worker.phase is WorkerPhase.WARM:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)

@@ -60,6 +60,7 @@ class Worker:
     host: str = ""
     node: str = ""
     proves: bool = False
+    eases_in: bool = False
     pid: int | None = None
     away: bool = False
     view: int = 0
@@ -400,7 +401,7 @@ class JobFacts:
     def new_view(self, members: tuple[Member, ...]) -> View:
         """Make the next view, with a number above all earlier ones."""
         self.last_view += 1
-        view = View(self.last_view, members, self.rendezvous)
+        view = View(self.last_view, members, self.rendezvous, self._find_newcomers(members))
         self.views[view.number] = view
         for number in sorted(self.views)[:-KEPT_VIEWS]:
             del self.views[number]
@@ -412,6 +413,17 @@ class JobFacts:
             if worker.phase is not WorkerPhase.GONE or number in remembered
         }
         return view
+
+    def _find_newcomers(self, members: tuple[Member, ...]) -> tuple[int, ...]:
+        """Return the newcomers of a view with these members, see `View.newcomers`."""
+        workers = [self.workers[member.worker] for member in members]
+        if self.current is None or not {worker.number for worker in workers}.issuperset(self.current.workers):
+            return ()  # where workers are lost or leave, the others have to take over more
+        if self.unbuilt is not None or self.num_unbuilt:
+            return ()  # a worker could not connect the view before, perhaps for want of memory
+        newcomers = tuple(worker.number for worker in workers if not worker.has_state)
+        has_others = len(newcomers) < len(workers)
+        return newcomers if has_others and all(worker.eases_in for worker in workers) else ()
 
     def learn(self, view: View) -> None:
         """Record a view of an earlier driver. Some of its members may have ended."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -131,6 +132,19 @@ class Committed(msgspec.Struct, frozen=True):
 
     step: int
     epoch: int | None = None
+
+
+class _Losses(msgspec.Struct, frozen=True):
+    """The fields that are read of a line of step losses."""
+
+    step: list[int]
+    loss: list[float | None]
+
+
+class _Logged(msgspec.Struct, frozen=True):
+    """The fields that are read of a line of metrics."""
+
+    values: dict[str, float | None]
 
 
 class JobDirectory:
@@ -325,18 +339,23 @@ class JobDirectory:
 
     def read_last_committed(self) -> Committed | None:
         """Return the highest committed step in the ledger with its epoch, None if there is none."""
-        try:
-            with self.ledger_file.open("rb") as file:
-                file.seek(max(self.ledger_file.stat().st_size - _TAIL_BYTES, 0))
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return None
-        found = []
-        for line in lines:
-            # The first line may be incomplete because reading began in it, the last one because of a crash.
-            with contextlib.suppress(msgspec.MsgspecError):
-                found.append(decode(line, Committed))
+        found = _read_tail(self.ledger_file, Committed)
         return max(found, key=lambda committed: committed.step, default=None)
+
+    def read_last_loss(self) -> float | None:
+        """Return the loss of the last step that has one, or else the last loss that was logged.
+
+        Returns:
+            None: unknown. NaN: it is not finite.
+        """
+        steps = [
+            pair for line in _read_tail(self.losses_file, _Losses) for pair in zip(line.step, line.loss, strict=False)
+        ]
+        logged = [line.values["loss"] for line in _read_tail(self.metrics_file, _Logged) if "loss" in line.values]
+        if not steps and not logged:
+            return None
+        loss = max(steps, key=lambda pair: pair[0])[1] if steps else logged[-1]
+        return math.nan if loss is None else loss  # JSON has no NaN
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Write the driver's address for clients, and without the secret for workers."""
@@ -521,3 +540,24 @@ def replace_small_file(path: Path, content: bytes) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _read_tail(path: Path, kind: type[T]) -> list[T]:
+    """Return the last records of a file that is only appended to; empty if there are none, or no file."""
+    num_bytes = _TAIL_BYTES
+    while True:
+        try:
+            with path.open("rb") as file:
+                begin = max(path.stat().st_size - num_bytes, 0)
+                file.seek(begin)
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            # The first line may be incomplete because reading began in it, the last one because of a crash.
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(decode(line, kind))
+        if found or begin == 0:
+            return found
+        num_bytes *= 8  # a line with the losses of many short steps is long

@@ -30,6 +30,7 @@ class Evidence:
         state: in the last sample; None before the first.
         taken_at: when the last sample was taken.
         busy_at: when the process was last known to be busy.
+        stopped_since: the first of the latest samples in a row that found it stopped; infinite if the last one did not.
         unreachable_at: when its machine last did not answer.
     """
 
@@ -37,6 +38,7 @@ class Evidence:
     taken_at: float = -math.inf
     busy_at: float = -math.inf
     unreachable_at: float = -math.inf
+    stopped_since: float = math.inf
     _begun_at: float = 0.0
     _begun_cpu_s: float = 0.0
     _num_samples: int = 0
@@ -56,6 +58,10 @@ class Evidence:
             return
         is_first = now - self.taken_at > 2 * window_s
         self.state, self.taken_at = vital.state, now
+        if vital.state != "stopped":
+            self.stopped_since = math.inf
+        elif is_first or self.stopped_since == math.inf:
+            self.stopped_since = now
         if is_first:
             self._begin(vital, now)
             return
@@ -75,6 +81,7 @@ class Evidence:
     def forgive(self, stalled_s: float, now: float) -> None:
         """Discard the time for which the driver itself was suspended."""
         self.busy_at = min(self.busy_at + stalled_s, now)
+        self.stopped_since = max(self.stopped_since, now)
 
     def _begin(self, vital: Vital, now: float) -> None:
         self._begun_at, self._begun_cpu_s = now, vital.cpu_s

@@ -91,7 +91,8 @@ def _handle_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
         _refuse_misfit(job, worker, misfit)
         return
     fresh = worker.phase is WorkerPhase.STARTING
-    worker.host, worker.node, worker.proves, worker.pid = hello.host, hello.node, hello.proves, hello.pid
+    worker.host, worker.node, worker.pid = hello.host, hello.node, hello.pid
+    worker.proves, worker.eases_in = hello.proves, hello.eases_in
     worker.repeats = worker.saved
     view = hello.current
     took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)

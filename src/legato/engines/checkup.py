@@ -1,8 +1,9 @@
-"""Examines a machine for training: Python, torch, GPUs, memory, disk and network, one sentence each."""
+"""Examines a machine for training: Python, torch, GPUs, NCCL, memory, disk, network and ports, one sentence each."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import platform
@@ -35,7 +36,10 @@ Level = Literal["ok", "warning", "error"]
 _PROBE: Final = Path(__file__).parents[1] / "train" / "process" / "torch_probe.py"
 """Not imported here: it imports torch."""
 _SHARED: Final = Path("/dev/shm")  # noqa: S108 -- where torch puts the tensors that loader processes send
+_PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FEW_PORTS: Final = 1000
 _LIMIT_S: Final = 120.0
+_NCCL_LIMIT_S: Final = 60.0
 _ENOUGH: Final = 2**30
 """Memory, shared memory and disk of which less is worth a warning, in bytes."""
 _FEW_FILES: Final = 1024
@@ -96,18 +100,28 @@ class TorchFacts(msgspec.Struct, frozen=True, kw_only=True):
     torchvision_error: str | None = None
 
 
-def check_up(python: Path, home: Path) -> Iterator[Finding]:
+class NcclFacts(msgspec.Struct, frozen=True):
+    """Whether NCCL has summed over the GPUs. ``error``: why not."""
+
+    num_gpus: int = 0
+    error: str | None = None
+
+
+def check_up(python: Path, home: Path, port: int) -> Iterator[Finding]:
     """Yield one finding after the other. Takes seconds, because it imports torch.
 
     Args:
         python: the interpreter of the workers.
         home: the directory of Legato's files.
+        port: on which ``legato up`` would answer.
     """
     found = _check_python(python)
     yield found
     facts = _ask_torch(python)
     if isinstance(facts, TorchFacts) and (facts.torch is not None or found.level == "ok"):
         yield from judge_torch(facts, _find_gpus())
+        if facts.torch is not None:
+            yield judge_nccl(facts, _try_nccl(python) if facts.gpus and facts.has_nccl else NcclFacts())
     elif isinstance(facts, Finding) and found.level == "ok":
         yield facts
     limits = read_enclosing_limits()
@@ -117,6 +131,7 @@ def check_up(python: Path, home: Path) -> Iterator[Finding]:
     yield check_home(home)
     yield judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     yield check_network()
+    yield check_port(port)
 
 
 # ------------------------------------------------------------ Python, torch, GPUs
@@ -132,16 +147,41 @@ def _check_python(python: Path) -> Finding:
 
 def _ask_torch(python: Path) -> TorchFacts | Finding:
     try:
-        code, output = run_to_end(None, [str(python), str(_PROBE)], variables_of_python(python, os.environ), _LIMIT_S)
-        return decode((output.strip().splitlines() or [""])[-1].encode(), TorchFacts)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        code, line = _probe(python, _LIMIT_S)
+        return decode(line, TorchFacts)
+    except OSError as error:
         return Finding("torch", "error", f"'{python}' cannot be asked for its torch: {error}.")
+    except subprocess.TimeoutExpired:
+        text = (
+            f"'{python}' does not say within {_LIMIT_S:g} s what its torch can do. If this machine has GPUs, their "
+            "driver may hang: see whether nvidia-smi answers."
+        )
+        return Finding("torch", "error", text)
     except msgspec.DecodeError:
         return Finding(
             "torch",
             "error",
             f"Importing torch or torchvision ended '{python}' with exit code {code}. Install both again, together.",
         )
+
+
+def _try_nccl(python: Path) -> NcclFacts:
+    try:
+        code, line = _probe(python, _NCCL_LIMIT_S, "nccl")
+        return decode(line, NcclFacts)
+    except OSError as error:
+        return NcclFacts(error=str(error))
+    except subprocess.TimeoutExpired:
+        return NcclFacts(error=f"it has not ended within {_NCCL_LIMIT_S:g} s")
+    except msgspec.DecodeError:
+        return NcclFacts(error=f"it ended its process with exit code {code}")
+
+
+def _probe(python: Path, limit_s: float, *words: str) -> tuple[int, bytes]:
+    """Return the exit code of the probe, and its last line. Errors as in `run_to_end`."""
+    command = [str(python), str(_PROBE), *words]
+    code, output = run_to_end(None, command, variables_of_python(python, os.environ), limit_s)
+    return code, (output.strip().splitlines() or [""])[-1].encode()
 
 
 def judge_torch(facts: TorchFacts, num_gpus: int) -> Iterator[Finding]:
@@ -177,17 +217,13 @@ def _judge_torchvision(facts: TorchFacts, torch: str) -> Finding:
 
 def _judge_gpus(facts: TorchFacts, torch: str, num_gpus: int) -> Finding:
     if facts.gpus and facts.cuda_error is None:
-        several = len(facts.gpus) > 1
         broken = [f"{gpu.name}: {gpu.error}" for gpu in facts.gpus if gpu.error is not None]
         if broken:
             level: Level = "error" if len(broken) == len(facts.gpus) else "warning"
             text = f"{len(broken)} of {len(facts.gpus)} GPUs cannot be used ({'; '.join(broken)})."
             return Finding("GPU", level, f"{text} See what nvidia-smi says.")
         names = ", ".join(f"{gpu.name} ({render_size(gpu.memory_bytes)})" for gpu in facts.gpus)
-        if several and not facts.has_nccl:
-            text = f"{names}. This torch has no NCCL, so workers sum gradients in the memory of the host."
-            return Finding("GPU", "warning", text)
-        return Finding("GPU", "ok", f"{names}; NCCL {facts.nccl}." if facts.has_nccl else f"{names}.")
+        return Finding("GPU", "ok", f"{names}.")
     if not num_gpus:
         return Finding("GPU", "ok", "This machine offers no GPU, or CUDA_VISIBLE_DEVICES hides them: the CPU trains.")
     have = f"This machine has {num_gpus} GPU{'s' if num_gpus > 1 else ''}, but"
@@ -201,6 +237,32 @@ def _judge_gpus(facts: TorchFacts, torch: str, num_gpus: int) -> Finding:
         build = f"torch {torch}, built for CUDA {facts.cuda_build},"
         text = f"{have} {build} cannot use them: {why}. See what nvidia-smi says."
     return Finding("GPU", "error", f"{text} To train on the CPU, set CUDA_VISIBLE_DEVICES= (empty).")
+
+
+def judge_nccl(facts: TorchFacts, tried: NcclFacts) -> Finding:
+    """Return whether workers can sum gradients from GPU to GPU.
+
+    Args:
+        facts: of the interpreter.
+        tried: what a sum over all GPUs has found.
+    """
+    if not facts.gpus:
+        return Finding("NCCL", "ok", "It connects GPUs, and torch sees none here; gloo connects workers on CPUs.")
+    otherwise = "Workers sum gradients in the memory of the host, which is slower."
+    if not facts.has_nccl:
+        level: Level = "warning" if len(facts.gpus) > 1 else "ok"
+        return Finding("NCCL", level, f"This torch has no NCCL. {otherwise} Builds of torch for CUDA have it.")
+    if tried.error is not None:
+        text = f"NCCL {facts.nccl} does not sum over the GPUs: {tried.error}. {otherwise} NCCL_DEBUG=INFO says more."
+        return Finding("NCCL", "warning", text)
+    if tried.num_gpus == 1:
+        text = f"NCCL {facts.nccl} starts on the GPU. With one GPU it has nothing to connect."
+    else:
+        text = (
+            f"NCCL {facts.nccl} has summed over the {tried.num_gpus} GPUs of this machine, in one process. Workers are "
+            "several processes, and may be on several machines: that was not tried."
+        )
+    return Finding("NCCL", "ok", text)
 
 
 def _find_gpus() -> int:
@@ -313,6 +375,36 @@ def check_network() -> Finding:
         "Workers start late. Put the name into /etc/hosts."
     )
     return Finding("network", "warning", text)
+
+
+def check_port(port: int) -> Finding:
+    """Return whether a server could answer on a port, 0: any, and whether the system has ports for workers."""
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            text = f"A platform or another program uses port {port}. To start 'legato up' beside it, add --port 0."
+            return Finding("ports", "ok", text)
+        text = f"'legato up' cannot use port {port}: {error.strerror}. Choose another one: legato up --port 0."
+        return Finding("ports", "warning", text)
+    num_ports = _count_own_ports()
+    if num_ports is not None and num_ports < _FEW_PORTS:
+        text = (
+            f"The system gives programs only {num_ports} ports of their own, and each worker needs several: "
+            "sysctl net.ipv4.ip_local_port_range='32768 60999'."
+        )
+        return Finding("ports", "warning", text)
+    own = f"port {port}" if port else "any free port"
+    return Finding("ports", "ok", f"'legato up' can use {own}, and the system has ports for workers.")
+
+
+def _count_own_ports() -> int | None:
+    """Return how many ports the system chooses from when a program asks for any; None: it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        first, last = map(int, _PORT_RANGE.read_text().split())
+        return last - first + 1
+    return None
 
 
 def _time_of_name(name: str) -> float:

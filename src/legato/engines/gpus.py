@@ -1,13 +1,12 @@
 """The GPUs of this machine, and how a worker sees just its own. Works without torch; starts nothing.
 
-NVML names the GPUs if ``nvidia-ml-py`` is installed; otherwise their device files are counted. A slot's *device* is
-``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` names it (``GPU-…``, or ``MIG-…`` for a part of one), or ``cuda:N`` with
-CUDA's number when no GPU is hidden.
+NVML names the GPUs if ``nvidia-ml-py`` is installed; otherwise, and if it does not answer, their device files are
+counted. A slot's *device* is ``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` names it (``GPU-…``, or ``MIG-…`` for a part of
+one), or ``cuda:N`` with CUDA's number when no GPU is hidden.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
@@ -17,11 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from legato.core.errors import UsageError
+from legato.engines.nvml import Nvml, NvmlAbsent, NvmlSilent
 
 _log = logging.getLogger(__name__)
 
 _DEVICE: Final = re.compile(r"cpu|cuda:\d+|(GPU|MIG)-[\w/-]+")
 _NAMED: Final = ("GPU-", "MIG-")
+_NVML: Final = Nvml()
+_LIST_PATIENCE_S: Final = 30.0
+"""GPUs without persistence mode take seconds to wake up."""
+_TYPE_PATIENCE_S: Final = 5.0
+"""The control loop waits meanwhile."""
+_known_types: dict[str, str] = {}
+"""Device → model, as NVML has said."""
 
 
 def find_devices() -> tuple[str, ...]:
@@ -196,46 +203,43 @@ def _find(entry: str, gpus: Sequence[Sequence[str]], *, in_order: bool) -> str |
 def _ask_nvml() -> list[list[str]]:
     """Return the GPUs by name; nothing if NVML is not available."""
     try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
+        return _NVML.ask(_list_names, _LIST_PATIENCE_S)
+    except NvmlAbsent:
         return []
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        # There is no driver, or its library is not found: the caller counts device files.
+    except NvmlSilent as error:
+        _log.warning("NVML cannot list the GPUs (%s): Legato counts their device files", error)
         return []
+
+
+def _list_names(nvml: Any) -> list[list[str]]:
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         return [list(_names(nvml, handle)) for handle in handles]
     except nvml.NVMLError as error:
         _log.warning("NVML cannot list the GPUs (%s): Legato counts their device files", error)
         return []
-    finally:
-        nvml.nvmlShutdown()
 
 
 def find_gpu_types(devices: Sequence[str]) -> tuple[str | None, ...]:
-    """Return the model of each device, such as ``NVIDIA A100-SXM4-80GB``. None: no GPU, or NVML does not know it."""
-    unknown = (None,) * len(devices)
-    if not any(device.startswith(_NAMED) for device in devices):
-        return unknown
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return unknown
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return unknown
-    try:
-        return tuple(_find_type(nvml, device) for device in devices)
-    finally:
-        nvml.nvmlShutdown()
+    """Return the model of each device, such as ``NVIDIA A100-SXM4-80GB``. None: no GPU, or NVML does not know it.
+
+    NVML is asked until it has said the model of a GPU, and never waited for longer than 5 s: a driver of NVIDIA can
+    hang while jobs train.
+    """
+    unknown = [device for device in devices if device.startswith(_NAMED) and device not in _known_types]
+    if unknown:
+        try:
+            models = _NVML.ask(lambda nvml: [_find_type(nvml, device) for device in unknown], _TYPE_PATIENCE_S)
+            _known_types.update((device, model) for device, model in zip(unknown, models, strict=True) if model)
+        except NvmlAbsent:
+            pass
+        except NvmlSilent as error:
+            level = logging.WARNING if error.is_news else logging.DEBUG
+            _log.log(level, "NVML does not say the models of the GPUs: %s", error)
+    return tuple(map(_known_types.get, devices))
 
 
 def _find_type(nvml: Any, device: str) -> str | None:
-    if not device.startswith(_NAMED):
-        return None
     try:
         return str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(device)))
     except nvml.NVMLError as error:

@@ -34,6 +34,7 @@ _MAX_RECORD_BYTES: Final = 2 * 2**20
 _NUM_POLLS: Final = 200
 _POLL_S: Final = 0.01
 _LIMIT_S: Final = 60.0
+_KILL_LIMIT_S: Final = 5.0
 _MAX_OUTPUT_BYTES: Final = 2**16
 
 
@@ -170,7 +171,9 @@ def run_to_end(
         except subprocess.TimeoutExpired:
             # Other processes of the user may stop it.
             process.kill()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                # A process that waits in a driver of a GPU stays; it is left behind.
+                process.wait(_KILL_LIMIT_S)
             raise
         output.seek(max(output.seek(0, os.SEEK_END) - _MAX_OUTPUT_BYTES, 0))
         return code, output.read().decode(errors="replace")

@@ -12,6 +12,7 @@ from legato.core.balance import (
     Costs,
     decide_spans,
     divisions,
+    ease_in,
     estimate_s,
     even_spans,
     late_volume,
@@ -20,7 +21,7 @@ from legato.core.balance import (
     transfer_s,
     volume,
 )
-from legato.core.span import Span, blocks, fold_plan, split
+from legato.core.span import Span, blocks, fold_plan, most_blocks, split
 
 costs = st.builds(Costs, st.sampled_from([0.0, 1e-3, 1.0]), st.floats(0, 100), st.floats(0, 1))
 nodes = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple)
@@ -131,3 +132,39 @@ def test_the_spans_of_one_rank_in_all_steps_are_those_of_the_divisions(num_leave
     for rank in range(len(nodes)):
         spans = {even_spans(num, nodes)[rank] for num in range(1, num_leaves + 1)}
         assert most_even_spans(num_leaves, nodes, rank) == spans
+
+
+@given(st.integers(1, 100), nodes, st.data())
+def test_newcomers_have_few_micro_batches_in_their_first_step(
+    num_leaves: int, nodes: tuple[int, ...], data: st.DataObject
+) -> None:
+    size = len(nodes)
+    newcomers = tuple(sorted(data.draw(st.sets(st.integers(0, size - 1), max_size=size - 1))))
+    # Enough for one division that these ranks have in other steps, or for any.
+    even = even_spans(num_leaves, nodes)
+    limits = data.draw(st.sampled_from([tuple(map(most_blocks, even)), (99,) * size]))
+    spans = ease_in(num_leaves, nodes, newcomers, limits)
+    in_order = [spans[rank] for ranks in ranks_of(nodes) for rank in ranks]
+    assert [leaf for span in in_order for leaf in range(span.start, span.stop)] == list(range(num_leaves))
+    assert all(most_blocks(span) <= limit for span, limit in zip(spans, limits, strict=True))
+    if not newcomers or spans == even:
+        return
+    lengths = [span.num_items for span in spans]
+    few = {lengths[rank] for rank in newcomers}
+    assert len(few) == 1 and 1 <= min(few) < -(-num_leaves // size)
+    assert volume(spans, nodes) <= volume(even, nodes)
+    # The others have no more than without the newcomers, and are even among themselves.
+    others = [lengths[rank] for rank in range(size) if rank not in newcomers]
+    assert max(others) - min(others) <= 1 and max(others) <= -(-num_leaves // len(others))
+
+
+def test_newcomers_have_one_micro_batch_if_there_is_memory() -> None:
+    for num_leaves, size, num_new in ((6, 2, 1), (64, 5, 1), (64, 8, 4), (9, 4, 2), (7, 4, 2)):
+        newcomers = tuple(range(size - num_new, size))
+        spans = ease_in(num_leaves, (0,) * size, newcomers, (99,) * size)
+        assert [spans[rank].num_items for rank in newcomers] == [1] * num_new
+
+
+def test_no_more_bytes_pass_between_nodes_for_newcomers() -> None:
+    # 63 and 1 of 64 would be seven subtrees instead of two.
+    assert ease_in(64, (0, 1), (1,), (99, 99)) == even_spans(64, (0, 1))

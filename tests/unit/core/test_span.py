@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from legato.core.span import Block, Span, blocks, fold_plan, max_pending, most_blocks, num_blocks, num_merges, split
+from legato.core.span import Block, Span, blocks, fold_plan, most_blocks, num_blocks, num_merges, split
 
 Terms = NDArray[np.float32]
 
@@ -108,19 +108,6 @@ def test_every_term_but_the_first_is_added_exactly_once(cut: tuple[int, list[Spa
     plan = fold_plan(layout)
     assert sorted(addition.source for addition in plan) == list(range(1, len(layout)))
     assert all(addition.target < addition.source for addition in plan)
-
-
-@given(st.integers(1, 64), st.integers(1, 10))
-def test_max_pending_is_enough_and_reached(num_micro_batches: int, num_ranks: int) -> None:
-    for rank in range(num_ranks):
-        most = 0
-        for num_leaves in range(1, num_micro_batches + 1):
-            span = split(num_leaves, num_ranks)[rank]
-            pending = 0
-            for leaf in range(span.start, span.stop):
-                pending += 1 - num_merges(span.start, leaf)
-                most = max(most, pending)
-        assert max_pending(num_micro_batches, num_ranks, rank) == most
 
 
 @given(st.integers(0, 2000), st.integers(0, 2000))

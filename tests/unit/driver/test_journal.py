@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -105,3 +106,26 @@ def test_a_driver_that_finds_another_one_writes_no_outcome(
     assert process.main(directory.path) == 1
     other.unlock()
     assert directory.read_journal() is None
+
+
+def test_the_last_loss_is_that_of_the_last_step_or_else_the_last_one_that_was_logged(directory: JobDirectory) -> None:
+    directory.path.mkdir()
+    assert directory.read_last_loss() is None
+    directory.metrics_file.write_text(
+        '{"step":1,"values":{"loss":0.5}}\n{"step":2,"values":{"accuracy":1.0}}\n{"step":3,"values":{"lo'
+    )
+    assert directory.read_last_loss() == 0.5
+    # Reports of workers can be out of order, and the file is longer than what is read of it.
+    old = '{"step":[1],"loss":[9.0]}\n' * 1000
+    directory.losses_file.write_text(
+        f'{old}{{"step":[7,8],"loss":[0.3,0.2]}}\n{{"step":[5],"loss":[0.4]}}\n{{"step":[9'
+    )
+    assert directory.read_last_loss() == 0.2
+    # NaN is null in JSON. Another loss would hide that the training has diverged.
+    directory.losses_file.write_text('{"step":[7,8],"loss":[0.3,null]}\n')
+    loss = directory.read_last_loss()
+    assert loss is not None and math.isnan(loss)
+    # A worker that was disconnected reports the losses of many steps in one line.
+    steps = list(range(1, 50_001))
+    directory.losses_file.write_text(f'{{"step":{steps},"loss":{[1.0 / step for step in steps]}}}\n')
+    assert directory.read_last_loss() == 1.0 / 50_000

@@ -96,25 +96,55 @@ def test_a_worker_that_computes_in_silence_is_never_fenced_and_its_peers_wait() 
     assert "worker 1 answers again after 2000" in kinds(world, "note")[-1].reason
 
 
-@pytest.mark.parametrize("process", ["stopped", "gone"])
-def test_a_worker_that_is_stopped_is_fenced_within_the_heartbeat_limit(process: ProcessState) -> None:
-    world = make_training(num_workers=2)
+@pytest.mark.parametrize(
+    ("process", "limit_s", "after_s"),
+    [("stopped", 5.0, 1.0), ("stopped", 60.0, 12.0), ("stopped", 1.0, 0.5), ("gone", 5.0, 5.0)],
+)
+def test_a_worker_that_is_stopped_is_fenced_after_a_fifth_of_the_limit(
+    process: ProcessState, limit_s: float, after_s: float
+) -> None:
+    world = make_training(num_workers=2, heartbeat_limit_s=limit_s)
     hang(world, process, 1)
-    world.calm(5 + 2 * TICK_S)
+    world.calm(after_s - TICK_S)
+    assert not kinds(world, "fenced")
+    world.calm(3 * TICK_S)
     (fenced,) = kinds(world, "fenced")
-    assert f"worker 1 is silent for 5.0 s: its process is {process}" in fenced.reason
+    assert f"worker 1 is silent for {after_s:.1f} s: its process is {process}" in fenced.reason
     assert not kinds(world, "note")
 
 
-def test_a_worker_that_is_stopped_after_it_was_busy_is_fenced_one_heartbeat_limit_later() -> None:
+def test_a_worker_that_is_found_stopped_now_and_then_is_not_fenced() -> None:
+    world = make_training(num_workers=2)
+    hang(world, "stopped", 1)
+    for _ in range(40):
+        world.bodies[1].hangs_as = "stopped"
+        world.calm(TICK_S)
+        world.bodies[1].hangs_as = "waiting"
+        world.calm(TICK_S)
+    assert not kinds(world, "fenced")
+
+
+def test_a_driver_that_was_paused_itself_counts_no_stop_from_before() -> None:
+    world = make_training(num_workers=2)
+    hang(world, "stopped", 1)
+    world.calm(0.75)
+    world.now += 100
+    world.calm(TICK_S)
+    assert not kinds(world, "fenced")
+    world.calm(1)
+    assert len(kinds(world, "fenced")) == 1
+
+
+def test_a_worker_that_is_stopped_after_it_was_busy_is_fenced_as_long_after_it_was_busy() -> None:
     world = make_training(num_workers=2)
     hang(world, "running", 1)
     world.calm(60)
     hang(world, "stopped", 1)
-    world.calm(4)
+    world.calm(0.5)
     assert not kinds(world, "fenced")
-    world.calm(2)
+    world.calm(1)
     assert len(kinds(world, "fenced")) == 1
+    world.calm(3)
     world.check_at_peace()
 
 

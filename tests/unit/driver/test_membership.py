@@ -51,6 +51,34 @@ def meet(world: World, number: int, fingerprint: str = "m", num_micro_batches: i
     world.feed(events.Heard(number, warm))
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_view_names_its_newcomers_if_all_its_workers_know_what_that_means(*, is_old: bool) -> None:
+    world = make_world(num_workers=2)
+    next(iter(world.bodies.values())).is_old = is_old
+    world.calm(2)
+    views = world.membership.job.views  # type: ignore[union-attr]
+    assert [view.newcomers for view in views.values()] == [()]
+    world.feed(events.ScaleAsked(4, "test"))
+    world.calm(2)
+    found = [view for view in views.values() if len(view.workers) == 4]
+    assert [view.newcomers for view in found] == [() if is_old else (2, 3)]
+
+
+def test_no_view_names_newcomers_in_which_workers_take_the_places_of_others() -> None:
+    world = make_world(num_workers=3, max_workers=3)
+    world.calm(2)
+    views = world.membership.job.views  # type: ignore[union-attr]
+    world.die(0, -9)
+    world.calm(4)
+    found = [view for view in views.values() if view.number > 1]
+    # The recovery has the survivors only; the next view adds the new worker.
+    assert [(len(view.workers), view.newcomers) for view in found] == [(2, ()), (3, (3,))]
+    world.die(1, -9)
+    world.die(2, -9)
+    world.calm(4)
+    assert all(not view.newcomers for view in views.values() if view.number > 3 and len(view.workers) < 3)
+
+
 def test_the_first_view_waits_for_all_who_are_coming() -> None:
     world = make_world(num_workers=3)
     meet(world, 0)

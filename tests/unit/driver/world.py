@@ -54,7 +54,7 @@ class Body:
     hangs_as: ProcessState = "stopped"  # what its process looks like while it is hung
     cpu_s: float = 0.0
     is_waiting: bool = False  # what its heartbeats say
-    is_old: bool = False  # its release's heartbeats do not say that
+    is_old: bool = False  # its release's heartbeats do not say that, and it knows no newcomers
     unlucky: bool = False  # it cannot connect the next view
     connected: bool = False
     last_beat: float = 0.0
@@ -81,6 +81,7 @@ class Body:
             current=self.at,
             phase=self.phase,
             num_rounds=self.num_rounds,
+            eases_in=not self.is_old,
         )
 
 

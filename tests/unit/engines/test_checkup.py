@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from legato.engines.cgroups import read_enclosing_limits
 from legato.engines.checkup import (
     Finding,
     Gpu,
+    NcclFacts,
     TorchFacts,
     check_home,
     check_network,
+    check_port,
     check_up,
     judge_cpus,
     judge_memory,
+    judge_nccl,
     judge_open_files,
     judge_shared_memory,
     judge_torch,
@@ -69,8 +73,7 @@ def test_what_torchvision_misses_is_not_blamed_on_torch(error: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "level", "told"),
     [
-        ({"gpus": (Gpu("A100", 40 * GIB),), "has_nccl": True, "nccl": "2.27.3"}, "ok", r"A100 \(40 GiB\); NCCL 2.27.3"),
-        ({"gpus": (Gpu("A100", GIB),) * 2}, "warning", "no NCCL"),
+        ({"gpus": (Gpu("A100", 40 * GIB),), "has_nccl": True, "nccl": "2.27.3"}, "ok", r"A100 \(40 GiB\)\."),
         ({"cuda_build": None}, "error", "has 2 GPUs, but torch 2.13.0.cpu was built for CPUs.*CUDA_VISIBLE_DEVICES="),
         ({"cuda_build": "12.8", "cuda_error": "driver too old"}, "error", "built for CUDA 12.8.*driver too old"),
         ({"cuda_build": "12.8", "gpus": (Gpu("A100", GIB),), "cuda_error": "busy"}, "error", "busy"),
@@ -82,6 +85,72 @@ def test_gpus_that_torch_cannot_use_are_an_error(facts: dict[str, Any], level: s
     found = judge(2, **facts)["GPU"]
     assert found.level == level
     assert re.search(told, found.text), found.text
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "nccl", "tried", "level", "told"),
+    [
+        (
+            2,
+            "2.27.3",
+            NcclFacts(2),
+            "ok",
+            r"NCCL 2\.27\.3 has summed over the 2 GPUs of this machine, in one process\.",
+        ),
+        (
+            1,
+            "2.27.3",
+            NcclFacts(1),
+            "ok",
+            r"NCCL 2\.27\.3 starts on the GPU\. With one GPU it has nothing to connect\.$",
+        ),
+        (1, "2.27.3", NcclFacts(0, "it has not ended within 60 s"), "warning", "not ended.*memory of the host.*DEBUG"),
+        (2, None, NcclFacts(), "warning", "no NCCL.*memory of the host"),
+        (1, None, NcclFacts(), "ok", "no NCCL"),
+        (0, "2.27.3", NcclFacts(), "ok", "sees none here"),
+    ],
+)
+def test_an_nccl_that_cannot_sum_over_the_gpus_is_a_warning(
+    num_gpus: int, nccl: str | None, tried: NcclFacts, level: str, told: str
+) -> None:
+    facts = TorchFacts(**GOOD, gpus=(Gpu("A100", GIB),) * num_gpus, has_nccl=nccl is not None, nccl=nccl)
+    found = judge_nccl(facts, tried)
+    assert (found.subject, found.level) == ("NCCL", level)
+    assert re.search(told, found.text), found.text
+
+
+def test_what_hangs_is_left_behind_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "_LIMIT_S", 0.3)
+    monkeypatch.setattr(checkup, "_NCCL_LIMIT_S", 0.3)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    found = checkup._ask_torch(python)
+    assert isinstance(found, Finding) and found.level == "error" and "whether nvidia-smi answers" in found.text
+    assert checkup._try_nccl(python) == NcclFacts(error="it has not ended within 0.3 s")
+
+
+def test_nccl_is_tried_by_the_interpreter_of_the_workers(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho a banner\n[ "$2" = nccl ] && echo \'{"num_gpus": 2, "error": null}\'\n')
+    python.chmod(0o755)
+    assert checkup._try_nccl(python) == NcclFacts(2)
+    # This machine has no GPU that torch could use, or the real NCCL sums over it.
+    tried = checkup._try_nccl(Path(sys.executable))
+    assert (tried.num_gpus > 0) is (tried.error is None)
+
+
+def test_a_port_that_is_in_use_is_named() -> None:
+    assert check_port(0).text.startswith("'legato up' can use any free port")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert f"uses port {port}" in check_port(port).text and check_port(port).level == "ok"
+
+
+def test_too_few_ports_for_workers_are_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("60000\t60099\n")
+    monkeypatch.setattr(checkup, "_PORT_RANGE", tmp_path / "range")
+    assert check_port(0).level == "warning" and "only 100 ports" in check_port(0).text
 
 
 def test_too_little_of_anything_is_a_warning(tmp_path: Path) -> None:
@@ -124,14 +193,14 @@ def test_the_interpreter_of_the_workers_is_asked(tmp_path: Path, output: str, to
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\necho a banner\necho '{output}'\nexit 3\n")
     python.chmod(0o755)
-    found = list(check_up(python, tmp_path))
+    found = list(check_up(python, tmp_path, 0))
     assert found[0].level == "error", "this one has no Legato"
     assert told == next((each.text for each in found if each.subject == "torch"), None)
-    assert found[-1].subject == "network", "the other checks go on"
+    assert found[-1].subject == "ports", "the other checks go on"
 
 
 def test_this_interpreter_is_well(tmp_path: Path) -> None:
-    found = {each.subject: each for each in check_up(Path(sys.executable), tmp_path)}
+    found = {each.subject: each for each in check_up(Path(sys.executable), tmp_path, 0)}
     assert found["Python"].level == found["torch"].level == "ok", found
 
 

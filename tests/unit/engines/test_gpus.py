@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from legato.core.errors import UsageError
+from legato.engines import gpus
 from legato.engines.gpus import choose_devices, decide_devices, find_devices, find_gpu_types
 from legato.engines.slots import Slots
 
@@ -74,6 +76,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LEGATO_DEVICE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(gpus, "_known_types", {})
     files = [Path("/dev") / name for name in ("nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm")]
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(files))
 
@@ -99,8 +102,55 @@ def test_nvml_tells_the_models_of_gpus(install: Callable[..., Any], caplog: pyte
     assert find_gpu_types(devices) == ("NVIDIA A100", "NVIDIA A100 MIG 1g.5gb", None, None)
     assert nvml.calls[-1] == "nvmlShutdown"
     assert "does not say the model of GPU GPU-gone" in caplog.text
-    install("GPU-6e", fails_at="nvmlInit")
+    install("GPU-6e", "GPU-91", fails_at="nvmlInit")
+    assert find_gpu_types(["GPU-6e", "GPU-91"]) == ("NVIDIA A100", None), "what NVML has said does not change"
+
+
+def test_an_nvml_that_hangs_is_left_behind(
+    install: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for limit in ("_LIST_PATIENCE_S", "_TYPE_PATIENCE_S"):
+        monkeypatch.setattr(gpus, limit, 0.05)
+    nvml, answers = install("GPU-6e"), threading.Event()
+    init = nvml.nvmlInit
+    nvml.nvmlInit = lambda: answers.wait(20) or pytest.fail("the caller has waited for it")
+    assert find_devices() == ("cuda:0", "cuda:1"), "the device files are counted"
     assert find_gpu_types(["GPU-6e"]) == (None,)
+    assert find_gpu_types(["GPU-6e"]) == (None,)
+    assert [record.getMessage() for record in caplog.records] == [
+        "NVML cannot list the GPUs (no answer within 0.05 s): Legato counts their device files"
+    ]
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "nvml-question"]
+    assert thread.daemon, "the end of the process does not wait for it either"
+    answers.set()
+    thread.join(20)
+    nvml.nvmlInit = init
+    assert find_gpu_types(["GPU-6e"]) == ("NVIDIA A100",), "it is asked again once it answers"
+
+
+def test_a_short_question_does_not_wait_behind_a_long_one(
+    install: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control loop asks for models while the same process lists its GPUs."""
+    monkeypatch.setattr(gpus, "_LIST_PATIENCE_S", 20)
+    monkeypatch.setattr(gpus, "_TYPE_PATIENCE_S", 0.05)
+    nvml, is_asked, answers = install("GPU-6e"), threading.Event(), threading.Event()
+
+    def start() -> None:
+        is_asked.set()
+        assert answers.wait(20), "the short question waits behind the long one"
+
+    nvml.nvmlInit = start
+    found: list[tuple[str, ...]] = []
+    long = threading.Thread(target=lambda: found.append(find_devices()))
+    long.start()
+    assert is_asked.wait(20)
+    assert find_gpu_types(["GPU-6e"]) == (None,)
+    monkeypatch.setattr(gpus, "_TYPE_PATIENCE_S", 20)
+    answers.set()
+    assert find_gpu_types(["GPU-6e"]) == ("NVIDIA A100",), "it waits for the long one, as long as it may"
+    long.join(20)
+    assert found == [("GPU-6e",)]
 
 
 def test_nvml_tells_names(install: Callable[..., Any]) -> None:

@@ -21,6 +21,7 @@ from legato.train.data.fetch import Collate, Fetcher, FetchError, render_failure
 from legato.train.data.loader_processes import Failure, LoaderProcesses
 from legato.train.data.order import Key, Order
 from legato.train.data.overlap import Overlap, StrictSigner
+from legato.train.data.placing import to_device
 
 
 def no_fds() -> tuple[int, ...]:
@@ -44,6 +45,7 @@ class Loader:
         prefetch_factor: number of micro-batches that each loader process loads ahead.
         multiprocessing_context: a start method or a context; None for the platform's default.
         pin_memory: put batches in page-locked memory; without CUDA this does nothing.
+        device: to which batches are moved; None or the CPU: they stay as they are.
         private_fds: called when the processes are forked; returns the file descriptors that they must not hold open.
         overlap: with ``num_workers=0``: decides whether one process loads ahead after all. The loader ends this process
             if the data set changes during a pass or the process fails, and then loads here.
@@ -60,6 +62,7 @@ class Loader:
         prefetch_factor: int = 2,
         multiprocessing_context: str | BaseContext | None = None,
         pin_memory: bool = False,
+        device: torch.device | None = None,
         private_fds: Callable[[], Iterable[int]] = no_fds,
         overlap: Overlap | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class Loader:
         self._order = order
         self._fetcher = Fetcher(dataset, order, seed, collate_fn)
         self._pin = pin_memory and torch.cuda.is_available()
+        self._device = None if device is None or device.type == "cpu" else device
         self._keys: Iterator[Key] = iter(())
         self._processes = (
             LoaderProcesses(self._fetcher, num_workers, multiprocessing_context, private_fds) if num_workers else None
@@ -149,7 +153,10 @@ class Loader:
             key, batch = self._take_here()
         else:
             key, batch = self._take_loaded(self._processes)
-        return key, torch_private.pin(batch) if self._pin else batch
+        if self._pin:
+            batch = torch_private.pin(batch)
+        # Memory that the program has pinned itself may be filled again at once.
+        return key, batch if self._device is None else to_device(batch, self._device, non_blocking=self._pin)
 
     def close(self) -> None:
         """End the loader processes and drop the loaded batches. Idempotent; the loader cannot be used after this."""

@@ -119,8 +119,8 @@ class Run:
     """One program's part in an elastic job; made by `elastic`.
 
     Its methods are `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate` and `log`. Its attributes are `step`,
-    `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `has_state`, `rank`, `num_workers`,
-    `device`.
+    `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `micro_batch`, `is_main`, `has_state`, `rank`,
+    `num_workers`, `device`.
     """
 
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
@@ -167,6 +167,11 @@ class Run:
         return self._session.turn.stepped
 
     @property
+    def micro_batch(self) -> int:
+        """The micro-batch of this turn: its index in the step, from 0."""
+        return self._session.reducer.micro_batch
+
+    @property
     def rank(self) -> int:
         """This worker's rank in the present view; it changes as workers join and leave."""
         return self._session.membership.rank
@@ -188,7 +193,7 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """The device of the models; the program moves each batch to it."""
+        """The device of the models, to which `batches` moves each batch."""
         return self._session.device
 
     # ------------------------------------------------------------ what a program calls
@@ -254,7 +259,7 @@ class Run:
         prefetch_factor: int = 2,
         pin_memory: bool = False,
     ) -> Iterator[Any]:
-        """Yield this worker's micro-batches of one pass over a data set.
+        """Yield this worker's micro-batches of one pass over a data set, on `device`.
 
         Args:
             dataset: map-style, the same in every worker.
@@ -437,6 +442,7 @@ class Run:
             num_workers=0 if num_workers == "auto" else num_workers,
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
+            device=session.device,
             private_fds=session.private_fds,
             overlap=self._make_overlap(dataset, collate_fn) if num_workers == "auto" else None,
         )

@@ -67,7 +67,7 @@ def evaluate(
         for micro_batch in micro_batches_of(order, step, division, group.rank):
             _, batch = loader.take()
             seed_micro_batch(session.seed, step, micro_batch)
-            names, vector = measure(model, batch, metric, session.device)
+            names, vector = measure(model, batch, metric)
             numel = vector.numel()
             if span.num_items:
                 local.add(span.start, micro_batch, vector)
@@ -89,16 +89,15 @@ def evaluate(
 
 
 def measure(
-    model: torch.nn.Module, batch: Any, metric: Metric | Mapping[str, Metric], device: torch.device
+    model: torch.nn.Module, batch: Any, metric: Metric | Mapping[str, Metric]
 ) -> tuple[list[str], torch.Tensor]:
     """Return what one micro-batch contributes to each metric: its sum over samples, and the number of samples.
 
     Args:
         model: in evaluation mode.
-        batch: a pair of inputs and targets.
+        batch: a pair of inputs and targets, on the model's device.
         metric: one function of (outputs, targets), or several by name. Each returns a value per sample, shape ``[n]``
             or ``[n, ...]``, or one number: the mean over the samples. A function may also return a dict of such.
-        device: of the model.
 
     Shapes:
         Returns the names and float64 ``[2 * len(names)]``: sums, then counts.
@@ -108,7 +107,7 @@ def measure(
             "run.evaluate needs batches that are pairs (inputs, targets). Give a collate_fn that makes such pairs, "
             "or wrap the model."
         )
-    inputs, targets = (to_device(part, device) for part in batch)
+    inputs, targets = batch
     outputs = model(inputs)
     num_samples = _num_samples(targets if _has_samples(targets) else inputs)
     values: dict[str, Any] = {}
@@ -143,14 +142,3 @@ def _num_samples(part: Any) -> int:
     while isinstance(part, list | tuple | dict):
         part = next(iter(part.values())) if isinstance(part, dict) else part[0]
     return int(part.shape[0])
-
-
-def to_device(part: Any, device: torch.device) -> Any:
-    """Move the tensors of a batch, however nested, to a device."""
-    if isinstance(part, torch.Tensor):
-        return part.to(device)
-    if isinstance(part, list | tuple):
-        return type(part)(to_device(value, device) for value in part)
-    if isinstance(part, dict):
-        return {key: to_device(value, device) for key, value in part.items()}
-    return part

@@ -18,6 +18,7 @@ import torch
 
 from legato.core import wire
 from legato.core.errors import BrokenView, CheckpointError, LegatoError, MismatchError, ProgramError
+from legato.core.view import View
 from legato.train.checkpoints.saving import Saver
 from legato.train.data.fingerprints import hashing, identity_of
 from legato.train.data.order import Layout, Steps, epochs_ended_by
@@ -105,6 +106,8 @@ class Session:
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
         self._entry_with_joiners: Entry | None = None
+        # The view whose newcomers take their first step next. All ranks of a view know that before the same step.
+        self._first_step_in: View | None = None
         self._may_read_peers = True
         self._has_partial_state = False
         self._resumed: dict[str, Any] | None = None
@@ -223,6 +226,7 @@ class Session:
             self._entry = None
             return
         self.is_loaded = True
+        self._expect_first_step(entry)
         self.agreement.begin_view()
         self.membership.joined(time.monotonic() - start)
 
@@ -376,9 +380,7 @@ class Session:
         entry = self.membership.switch(may_join=may_join)
         if entry is None:
             return False
-        self._entry_with_joiners = entry if entry.joiners else None
-        self.agreement.begin_view()
-        self.membership.joined(time.monotonic() - start)
+        self._begin_view(entry, start)
         return True
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
@@ -396,10 +398,13 @@ class Session:
         self.membership.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.membership.recover(error, broken)
+        self._begin_view(entry, start)
+        return entry.repaired
+
+    def _begin_view(self, entry: Entry, start: float) -> None:
         self._entry_with_joiners = entry if entry.joiners else None
         self.agreement.begin_view()
         self.membership.joined(time.monotonic() - start)
-        return entry.repaired
 
     def group_with_state(self) -> Group:
         """Return the members that have the state: after a recovery others may wait for it until the next step."""
@@ -425,6 +430,21 @@ class Session:
             cursor = state_transfer.encode({"cursor": self.cursor.to_plain()})
             self.outgoing += state_transfer.send_bytes(group, entry.joiners, cursor)
         self._send_state(entry)
+        self._expect_first_step(entry)
+
+    def _expect_first_step(self, entry: Entry) -> None:
+        # When the driver made the view, other workers may have been without the state.
+        group = self.membership.group
+        self._first_step_in = group.view if group.newcomers and group.newcomers == entry.joiners else None
+
+    @property
+    def is_first_step(self) -> bool:
+        """Whether the next step is the first one of this view's newcomers."""
+        return self._first_step_in is self.membership.group.view
+
+    def end_first_step(self) -> None:
+        """Note that a step of this view is complete."""
+        self._first_step_in = None
 
     def _follow_freezing(self) -> None:
         """Adapt to parameters that the program froze or unfroze since the last step."""

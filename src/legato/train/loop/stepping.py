@@ -89,7 +89,7 @@ class Stepper:
         session.reducer.buffers.rebase()
         self._source = loader
         self._data_wait.begin_pass()
-        followed: tuple[int, Division, int] | None = None
+        followed: tuple[int, Division, int, bool] | None = None
         try:
             while True:
                 self._steps, self._num_steps = order, order.num_steps
@@ -100,12 +100,12 @@ class Stepper:
                     break
                 number = session.membership.connection.view.number
                 assert exchange is not None
-                division = exchange.division
-                if followed != (number, division, step):
-                    loader.follow(keys(order, pass_index, step, division, session.membership.rank))
+                division, rank, is_first = exchange.division, session.membership.rank, session.is_first_step
+                if followed != (number, division, step, is_first):
+                    loader.follow(keys(order, pass_index, step, division, rank, is_first=is_first))
                 yield from self._turns(order, step, loader, exchange)
                 # If the step broke, the loader receives the coming keys again.
-                followed = (number, division, step + 1)
+                followed = (number, division, step + 1, False)
         finally:
             # Also if the program leaves the loop: it may change the state now.
             session.finish_sending()
@@ -152,8 +152,9 @@ class Stepper:
         job_step = session.cursor.step
         faults.at_step(job_step + 1)
         began, cost_s, num_turns = perf_counter(), 0.0, 0
-        span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round)
-        for micro_batch in micro_batches_of(order, step, exchange.division, group.rank):
+        division, is_first = exchange.division, session.is_first_step
+        span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round, is_first=is_first)
+        for micro_batch in micro_batches_of(order, step, division, group.rank, is_first=is_first):
             self._data_wait.begin_load()
             key, batch = loader.take()
             self._data_wait.end_load()
@@ -201,6 +202,7 @@ class Stepper:
             session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
             # Joiners that received state have taken part in this round, so the whole state has arrived.
             session.finish_sending()
+            session.end_first_step()
         if completed:
             self._commit()
 
@@ -289,14 +291,25 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
-def micro_batches_of(order: Steps, step: int, division: Division, rank: int) -> list[int]:
+def micro_batches_of(order: Steps, step: int, division: Division, rank: int, *, is_first: bool = False) -> list[int]:
     """Return the micro-batches that a rank runs. A rank without any runs the first one; its result is not used."""
-    span = division.assign(order.num_micro_batches_of(step)).spans[rank]
+    span = division.assign(order.num_micro_batches_of(step), is_first=is_first).spans[rank]
     return list(range(span.start, span.stop)) or [0]
 
 
-def keys(order: Steps, pass_index: int, first_step: int, division: Division, rank: int) -> Iterator[Key]:
-    """Yield the micro-batches that a rank runs in a pass, from a step on."""
+def keys(
+    order: Steps, pass_index: int, first_step: int, division: Division, rank: int, *, is_first: bool = False
+) -> Iterator[Key]:
+    """Yield the micro-batches that a rank runs in a pass, from a step on.
+
+    Args:
+        order: of the pass.
+        pass_index: its number.
+        first_step: in the pass.
+        division: of the steps among the ranks.
+        rank: which one.
+        is_first: the first of these steps is the first one of the view's newcomers.
+    """
     for step in range(first_step, order.num_steps):
-        for micro_batch in micro_batches_of(order, step, division, rank):
+        for micro_batch in micro_batches_of(order, step, division, rank, is_first=is_first and step == first_step):
             yield Key(pass_index, step, micro_batch)

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from legato.core.errors import ProgramError, UsageError
 from legato.train.data.fetch import Collate
 from legato.train.loop.elastic import Reduction, Run, elastic
-from legato.train.loop.evaluation import Metric, to_device
+from legato.train.loop.evaluation import Metric
 from legato.train.loop.progress_line import ProgressLine
 from legato.train.state.agreement import OnDifference
 
@@ -317,7 +317,7 @@ class Trainer:
                 "Trainer needs batches that are pairs (inputs, targets). Give a collate_fn that makes such pairs, or "
                 "write the loop yourself with legato.elastic(...)."
             )
-        inputs, targets = (to_device(part, self.run.device) for part in batch)
+        inputs, targets = batch
         with self._autocast():
             loss = self._loss(self.model(inputs), targets)
         if loss.ndim > 0:

@@ -152,6 +152,7 @@ class Group:
         has_left_works: `leave_works` was called.
         device_group: connects the members' GPUs by NCCL; None without GPUs, or if NCCL cannot connect them.
         nodes: the number of each rank's node, see `legato.core.view.nodes_of`.
+        newcomers: the ranks that come without the job's state, while others have it; see `View`.
         refusal: why this rank cannot share memory with the others of its node, in words; empty if it can.
         obstacle: why NCCL cannot connect the members' GPUs, in words; empty if it does, or without GPUs.
 
@@ -178,6 +179,7 @@ class Group:
         self.device_group: Any = None
         self.obstacle = ""
         self.nodes = nodes_of(view.members)
+        self.newcomers = tuple(rank for rank, worker in enumerate(view.workers) if worker in view.newcomers)
         self.refusal = ""
         self._sockets = sockets
         self._break_state = _BreakState()

@@ -228,6 +228,7 @@ class Link:
             term=self.term,
             protocol=wire.PROTOCOL,
             proves=True,
+            eases_in=True,
         )
         self._term_here = 0
         address = self._read_address()

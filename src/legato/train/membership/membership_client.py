@@ -9,6 +9,7 @@ nothing of gradients or data: a round is an object with `send` and `receive` for
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
@@ -288,14 +289,21 @@ class MembershipClient:
             old.exchange.close()
         group = connection.group
         records = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
-        records[group.rank] = torch.tensor([int(self.has_state), self.num_rounds], dtype=torch.int64)
+        # Twice the newcomers' code beside the state, because workers of earlier releases, which know no newcomers, read
+        # two numbers.
+        code = _code_of(group.newcomers)
+        records[group.rank] = torch.tensor([2 * code + self.has_state, self.num_rounds], dtype=torch.int64)
         try:
             group.all_gather(records[group.rank], records)
         finally:
             if old is not None:
                 # Not earlier: the GPUs of peers may still read memory that the old group holds.
                 old.group.drop()
-        known = [(bool(record[0]), int(record[1])) for record in records]
+        known = [(bool(record[0] % 2), int(record[1])) for record in records]
+        if len({int(record[0]) // 2 for record in records}) > 1:
+            # A driver of an earlier release has sent the view again, without its newcomers.
+            group.break_connections()
+            raise BrokenView(f"view {connection.view.number}: the workers know different newcomers")
         holders = [rank for rank, (has_state, _) in enumerate(known) if has_state]
         if not holders:
             return Entry((0,), tuple(range(1, group.size)), repaired=False)
@@ -445,3 +453,8 @@ class MembershipClient:
         if self._link is not None:
             number = self._connection.view.number if self._connection else 0
             self._link.send(msgspec.structs.replace(message, view=message.view or number))
+
+
+def _code_of(newcomers: tuple[int, ...]) -> int:
+    """Return a number that tells newcomers from others; 0: there are none."""
+    return 1 + zlib.crc32(repr(newcomers).encode()) if newcomers else 0

@@ -1,5 +1,7 @@
 """Says what an interpreter's torch and torchvision can do: ``PYTHON torch_probe.py`` prints one line of JSON.
 
+``PYTHON torch_probe.py nccl`` sums a number over all GPUs by NCCL, and prints whether that works. It may hang.
+
 A process of its own, because an import may end it, and because CUDA holds memory of a GPU until the process ends. It
 imports nothing of Legato: the interpreter may have another one, or none.
 """
@@ -61,6 +63,21 @@ def _ask_cuda(torch: Any) -> dict[str, Any]:
     return told
 
 
+def try_nccl() -> dict[str, Any]:
+    """Return ``num_gpus``, and ``error`` unless NCCL has summed over all of them."""
+    try:
+        import torch
+
+        ones = [torch.ones(1, device=f"cuda:{index}") for index in range(torch.cuda.device_count())]
+        nccl: Any = torch.cuda.nccl
+        nccl.all_reduce(ones)
+        sums = [one.item() for one in ones]
+    except BaseException as error:  # noqa: BLE001 -- as above
+        return {"num_gpus": 0, "error": _last_line(error)}
+    wrong = f"the sum of {len(ones)} ones is {sums}" if sums != [len(ones)] * len(ones) else None
+    return {"num_gpus": len(ones), "error": wrong}
+
+
 def _last_line(error: BaseException) -> str:
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
@@ -69,4 +86,4 @@ def _last_line(error: BaseException) -> str:
 if __name__ == "__main__":
     # The modules beside this script must not hide others.
     del sys.path[0]
-    sys.stdout.write("\n" + json.dumps(probe()) + "\n")
+    sys.stdout.write("\n" + json.dumps(try_nccl() if sys.argv[1:] == ["nccl"] else probe()) + "\n")

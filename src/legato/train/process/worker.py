@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import runpy
@@ -117,6 +118,14 @@ def advise(error: BaseException) -> str | None:
             "micro_batch_size; with the same global_batch_size the steps stay equally large. Other programs, or other "
             "workers, may use the same GPU: nvidia-smi shows them."
         )
+    is_mixed = "all tensors to be on the same device" in told or "weight type (torch." in told
+    if is_mixed and "cuda" in told:
+        return (
+            "run.prepare and run.batches move models and batches to the GPU, run.device. Give other models to "
+            "run.prepare, and move other tensors, such as the weights of a loss, there: weights.to(run.device)."
+        )
+    if "lengths' argument should be a 1D CPU int64 tensor" in told:
+        return "run.batches moves all tensors of a batch to the GPU, run.device. Give the lengths as lengths.cpu()."
     if "does not have a deterministic implementation" in told or "CUBLAS_WORKSPACE_CONFIG" in told:
         return (
             "On GPUs, reduction='exact' has torch refuse what gives other bits in each run. Use another operation, run "
@@ -148,6 +157,8 @@ def _report_failure(error: BaseException, link: Link) -> int:
         if isinstance(error.code, int):
             code = error.code
             text = f"The program ended itself with exit code {code}."
+            if isinstance(error.__context__, argparse.ArgumentError):
+                text = f"{text} It does not accept its arguments: {error.__context__}."
         else:
             text = str(error.code)
         told = text + "\n"

@@ -71,6 +71,11 @@ class Bucket:
             self._cuts = {sizes: self._cut(sizes)}
         lengths, targets = self._cuts[sizes]
         sources = [part for piece, parts in zip(pieces, lengths, strict=True) for part in torch.split(piece, parts)]
+        if self.device.type == "cuda" and targets:
+            # Two operations for all, where each operation takes the host longer than the GPU.
+            torch_private.copy_each(targets, sources)
+            torch_private.scale_each(targets, scale)
+            return
         for source, target in zip(sources, targets, strict=True):
             torch.mul(source, scale, out=target)
 

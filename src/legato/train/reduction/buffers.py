@@ -88,7 +88,7 @@ class MovingBuffers:
 
     def moved(self) -> list[int]:
         """Return which buffers the current micro-batch has changed so far; those known to move count as changed."""
-        strays = [index for index in self._unknown if self._differs(index)]
+        strays = self._find_strays()
         return sorted([*self._known, *strays]) if strays else list(self._known)
 
     def _held(self, index: int) -> torch.Tensor:
@@ -101,19 +101,40 @@ class MovingBuffers:
             )
         return buffer
 
-    def _differs(self, index: int) -> bool:
-        buffer, base = self._buffers[index], self._base[index]
-        if buffer is None:
-            return False
-        if num_changes(buffer) != self._versions[index]:
-            return True
-        if buffer.numel() > MAX_COMPARED_NUMEL:
-            return False
-        # Bits, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
+    def _find_strays(self) -> list[int]:
+        """Return which of the buffers that are not known to move the current micro-batch has changed."""
+        strays: list[int] = []
+        on_gpu: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        for index in self._unknown:
+            buffer = self._buffers[index]
+            if buffer is None:
+                continue
+            if num_changes(buffer) != self._versions[index]:
+                strays.append(index)
+            elif buffer.numel() <= MAX_COMPARED_NUMEL:
+                own, base = self._comparable(index, buffer)
+                if own.shape != base.shape:
+                    strays.append(index)
+                elif not own.is_cpu:
+                    on_gpu.append((index, own, base))
+                elif not torch.equal(own, base):
+                    strays.append(index)
+        for device in {own.device for _, own, _ in on_gpu}:
+            # To read a result waits for the GPU: once for all.
+            pairs = [(index, own, base) for index, own, base in on_gpu if own.device == device]
+            differ = torch.stack([(own != base).any() for _, own, base in pairs]).tolist()
+            strays += [index for (index, _, _), differs in zip(pairs, differ, strict=True) if differs]
+        return strays
+
+    def _comparable(self, index: int, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the bits of a buffer and of its value at the start of the step.
+
+        Bits, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
+        """
         bits, own = self._bits[index], _bits_of(buffer)
         if bits is None or own is None or bits.dtype != own.dtype:
-            return not torch.equal(_bytes_of(buffer), _bytes_of(base))
-        return not torch.equal(own, bits)
+            return _bytes_of(buffer), _bytes_of(self._base[index])
+        return own, bits
 
     def describe(self, indices: Sequence[int]) -> list[str]:
         """Return the dtype and shape of some buffers, in words."""
@@ -156,7 +177,7 @@ class MovingBuffers:
     @torch.no_grad()
     def _take_base(self, indices: Sequence[int]) -> None:
         buffers = [self._held(index) for index in indices]
-        copy_each(buffers, [self._base[index] for index in indices])
+        _copy_by_dtype(buffers, [self._base[index] for index in indices])
         for index, buffer in zip(indices, buffers, strict=True):
             self._versions[index] = num_changes(buffer)
 
@@ -185,7 +206,7 @@ class MovingBuffers:
     def _set_base(self, indices: Sequence[int]) -> None:
         held = [(index, buffer) for index in indices if (buffer := self._buffers[index]) is not None]
         if held:
-            copy_each([self._base[index] for index, _ in held], [buffer for _, buffer in held])
+            _copy_by_dtype([self._base[index] for index, _ in held], [buffer for _, buffer in held])
         for index, buffer in held:
             self._versions[index] = num_changes(buffer)
 
@@ -232,46 +253,76 @@ def _bits_of(buffer: torch.Tensor) -> torch.Tensor | None:
     return None if whole is None else buffer.detach().view(whole)
 
 
+def _copy_by_dtype(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Copy tensors into others of the same dtypes. A GPU copies tensors of one dtype at once, and others one by one."""
+    kinds: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for target, value in zip(targets, values, strict=True):
+        into, source = kinds.setdefault(target.dtype, ([], []))
+        into.append(target)
+        source.append(value)
+    for into, source in kinds.values():
+        copy_each(into, source)
+
+
 class _Encoding:
-    """Turns some buffers into float64 numbers and back, with one operation for all that are averaged.
+    """Turns some buffers into float64 numbers and back, with one operation for all of a kind.
+
+    Made once, with all views that it needs: the views of one step would cost more than its arithmetic. float32 is the
+    usual dtype; these buffers are converted together, because a GPU converts each tensor of a list by itself.
 
     Args:
         buffers: which; at least one. Their dtypes and sizes stay the same.
     """
 
     def __init__(self, buffers: Sequence[torch.Tensor]) -> None:
+        device = buffers[0].device
         self._sizes = [_encoded_numel(buffer) for buffer in buffers]
-        self._averaged = [index for index, buffer in enumerate(buffers) if _is_averaged(buffer)]
+        self._usual = [index for index, buffer in enumerate(buffers) if buffer.dtype == torch.float32]
         self._whole = [index for index, buffer in enumerate(buffers) if not _is_averaged(buffer)]
-        # Made once, because the views of one step cost more than its arithmetic.
-        self._flat, self._mean = torch.zeros(2, sum(self._sizes), dtype=torch.float64, device=buffers[0].device)
-        self._places, self._means = (
-            [_like(places[index], buffers[index]) for index in self._averaged]
-            for places in (torch.split(flat, self._sizes) for flat in (self._flat, self._mean))
-        )
+        others = {*range(len(buffers))} - {*self._usual, *self._whole}
+        self._others = sorted(others)
+        # Of the values and of the mean; zero in float32 at the places of the other buffers.
+        self._flat, self._mean = torch.zeros(2, sum(self._sizes), dtype=torch.float64, device=device)
+        self._narrow, self._narrow_mean = torch.zeros(2, sum(self._sizes), dtype=torch.float32, device=device)
+        self._usual_places = self._views(self._narrow, self._usual, buffers)
+        self._usual_means = self._views(self._narrow_mean, self._usual, buffers)
+        self._other_places = self._views(self._flat, self._others, buffers)
+        self._other_means = self._views(self._mean, self._others, buffers)
+        self._halves = self._views_of_halves(self._flat, buffers)
+        self._mean_halves = self._views_of_halves(self._mean, buffers)
+
+    def _views(self, flat: torch.Tensor, indices: Sequence[int], buffers: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        places = torch.split(flat, self._sizes)
+        return [_like(places[index], buffers[index]) for index in indices]
+
+    def _views_of_halves(self, flat: torch.Tensor, buffers: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the places of the high halves of all integers, and then those of the low ones."""
+        places = torch.split(flat, self._sizes)
+        pairs = [places[index].view(2, buffers[index].numel()) for index in self._whole]
+        return [pair[half] for half in range(2) for pair in pairs]
 
     @torch.no_grad()
     def encode(self, buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
         """Return a new tensor with the buffers' values; without ``first``, integers count as zero."""
-        if [_encoded_numel(buffer) for buffer in buffers] != self._sizes:
+        if [_encoded_numel(buffer) for buffer in buffers] != self._sizes or any(
+            buffers[index].dtype != torch.float32 for index in self._usual
+        ):
             raise ProgramError(
                 "A buffer that the forward pass changes has another size or dtype than in earlier steps. Register it "
                 "with a tensor of its final shape (self.register_buffer(name, torch.zeros(...))) and write into it."
             )
-        if self._averaged:
-            copy_each(self._places, [buffers[index] for index in self._averaged])
-        encoded: torch.Tensor = self._flat.clone()
+        if self._usual:
+            copy_each(self._usual_places, [buffers[index] for index in self._usual])
+        self._flat.copy_(self._narrow)
+        if self._others:
+            copy_each(self._other_places, [buffers[index] for index in self._others])
         if first and self._whole:
             # Two halves of 32 bits each, because float64 holds these exactly for every integer.
             whole = [buffers[index] for index in self._whole]
-            values = torch.cat([buffer.reshape(-1).to(encoded.device, torch.int64) for buffer in whole])
-            numels = [buffer.numel() for buffer in whole]
-            halves = [
-                part for half in (values >> 32, values & 0xFFFFFFFF) for part in torch.split(half.double(), numels)
-            ]
-            places = torch.split(encoded, self._sizes)
-            pairs = [places[index].view(2, numel) for index, numel in zip(self._whole, numels, strict=True)]
-            copy_each([pair[half] for half in range(2) for pair in pairs], halves)
+            values = torch.cat([buffer.reshape(-1).to(self._flat.device, torch.int64) for buffer in whole])
+            halves = torch.cat([values >> 32, values & 0xFFFFFFFF]).double()
+            copy_each(self._halves, torch.split(halves, [part.numel() for part in self._halves]))
+        encoded: torch.Tensor = self._flat.clone()
         return encoded
 
     @torch.no_grad()
@@ -279,16 +330,17 @@ class _Encoding:
         """Set tensors of the buffers' dtypes and shapes to the result of a sum of what `encode` returns."""
         self._mean.copy_(total)
         if self._whole:
-            places = torch.split(self._mean, self._sizes)
             # Copies, before the division.
             whole = [targets[index] for index in self._whole]
-            pairs = [places[index].view(2, target.numel()) for index, target in zip(self._whole, whole, strict=True)]
-            high, low = torch.cat(pairs, dim=1).to(torch.int64)
+            high, low = torch.cat(self._mean_halves).to(torch.int64).chunk(2)
             values = torch.split((high << 32) | low, [target.numel() for target in whole])
             copy_each(whole, [value.view(target.shape) for value, target in zip(values, whole, strict=True)])
         self._mean /= num_micro_batches
-        if self._averaged:
-            copy_each([targets[index] for index in self._averaged], self._means)
+        if self._usual:
+            self._narrow_mean.copy_(self._mean)
+            copy_each([targets[index] for index in self._usual], self._usual_means)
+        if self._others:
+            copy_each([targets[index] for index in self._others], self._other_means)
 
 
 def _is_averaged(buffer: torch.Tensor) -> bool:

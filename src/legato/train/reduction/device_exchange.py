@@ -18,7 +18,7 @@ from legato.core.span import Span, split
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
-from legato.train.reduction.exchange import Assignment, Division, Exchange, Unmeasured, fold, zeros_of
+from legato.train.reduction.exchange import Assignment, Division, Exchange, Unmeasured, divide, fold, zeros_of
 from legato.train.reduction.node_sums import NodePlan, NodeSum, Routes, plan_sums
 
 _POLL_S: Final = 5e-5
@@ -39,7 +39,7 @@ class DeviceExchange(Unmeasured):
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
         self.buckets: Sequence[Bucket] = buckets
-        self.division = Division(self._nodes(), num_micro_batches)
+        self.division = divide(group, self._nodes(), buckets, num_micro_batches)
         self._carrier: Any = group.device_group
         self._device = buckets[0].device
         # Parallel to the backward pass; on the same stream the sums would delay it.

@@ -14,14 +14,16 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from legato.core.balance import UNKNOWN, Costs, decide_spans, divisions, most_even_spans
-from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, most_blocks, split
+from legato.core.balance import UNKNOWN, Costs, decide_spans, divisions, ease_in, even_spans, most_even_spans
+from legato.core.span import Addition, Block, Span, blocks, fold_plan, most_blocks, split
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
 from legato.train.reduction.segments import Segment
 
 # Up to this many bytes over all ranks every rank adds up all blocks itself, which saves a round trip.
 _DIRECT_BYTES: Final = 2 * 2**20
+# How much more memory a rank's blocks may take for the first step of newcomers.
+_ROOM_BYTES: Final = 2**26
 _CHUNK_ELEMENTS: Final = 2**15
 
 
@@ -61,21 +63,52 @@ class Division(NamedTuple):
         nodes: the number of each rank's node.
         num_micro_batches: of a full step.
         costs: of the parts of a full step. A smaller last step of an epoch is divided evenly, whatever the costs.
+        newcomers: the ranks that come without the job's state, while others have it.
+        room: how many more blocks a rank may have pending in the first step of newcomers than in the others.
     """
 
     nodes: tuple[int, ...]
     num_micro_batches: int
     costs: Costs = UNKNOWN
+    newcomers: tuple[int, ...] = ()
+    room: int = 0
 
-    def assign(self, num_micro_batches: int) -> Assignment:
-        """Assign the non-empty micro-batches of a step to the ranks."""
+    def assign(self, num_micro_batches: int, *, is_first: bool = False) -> Assignment:
+        """Assign the non-empty micro-batches of a step to the ranks.
+
+        Args:
+            num_micro_batches: of the step.
+            is_first: it is the first step of the newcomers. A smaller last step of an epoch is divided evenly.
+        """
+        if is_first and self.newcomers and num_micro_batches == self.num_micro_batches:
+            return put_together(_first_spans(self))
         costs = self.costs if num_micro_batches == self.num_micro_batches else UNKNOWN
         return put_together(decide_spans(num_micro_batches, self.nodes, costs))
 
     def max_pending(self, rank: int) -> int:
         """Return the largest number of blocks that a rank has pending in any step, whatever the costs."""
         whole = {spans[rank] for spans in divisions(self.num_micro_batches, self.nodes)}
-        return max(map(most_blocks, whole | most_even_spans(self.num_micro_batches, self.nodes, rank)))
+        usual = max(map(most_blocks, whole | most_even_spans(self.num_micro_batches, self.nodes, rank)))
+        return max(usual, most_blocks(_first_spans(self)[rank])) if self.newcomers else usual
+
+
+def divide(group: Group, nodes: tuple[int, ...], buckets: Sequence[Bucket], num_micro_batches: int) -> Division:
+    """Return how the micro-batches of a view are divided, as long as no costs are known.
+
+    Args:
+        group: connects the ranks of the view.
+        nodes: the number of each rank's node.
+        buckets: all buckets of the layout.
+        num_micro_batches: of a full step.
+    """
+    num_bytes = sum(bucket.numel * bucket.dtype.itemsize for bucket in buckets)
+    return Division(nodes, num_micro_batches, newcomers=group.newcomers, room=_ROOM_BYTES // max(num_bytes, 1))
+
+
+def _first_spans(division: Division) -> tuple[Span, ...]:
+    even = even_spans(division.num_micro_batches, division.nodes)
+    limits = tuple(most_blocks(span) + division.room for span in even)
+    return ease_in(division.num_micro_batches, division.nodes, division.newcomers, limits)
 
 
 def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torch.Tensor) -> None:
@@ -239,10 +272,10 @@ class PrivateExchange(Unmeasured):
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
         self.buckets: Sequence[Bucket] = buckets
-        self.division = Division((0,) * group.size, num_micro_batches)
+        self.division = divide(group, (0,) * group.size, buckets, num_micro_batches)
         if group.size == 1:
             buckets = ()
-        pending = max_pending(num_micro_batches, group.size, group.rank)
+        pending = self.division.max_pending(group.rank)
         self._memory = [[zeros_of(bucket, bucket.numel) for _ in range(max(1, pending))] for bucket in buckets]
         self._result = [zeros_of(bucket, bucket.numel) for bucket in buckets]
 
@@ -324,9 +357,8 @@ class SharedExchange(Unmeasured):
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
-        self._num_micro_batches = num_micro_batches
         self.buckets: Sequence[Bucket] = buckets
-        self.division = Division((0,) * group.size, num_micro_batches)
+        self.division = divide(group, (0,) * group.size, buckets, num_micro_batches)
         self._results: list[torch.Tensor | None] = [None] * len(buckets)
         self._side = 0
         self._segments: list[Segment | None] = [None] * group.size
@@ -403,7 +435,7 @@ class SharedExchange(Unmeasured):
         return max(1, sum(place.num_bytes for place in self._plan(rank)))
 
     def _plan(self, rank: int) -> list[PlacePlan]:
-        pending = max_pending(self._num_micro_batches, self._group.size, rank)
+        pending = self.division.max_pending(rank)
         plans = []
         for bucket in self.buckets:
             direct = self._direct(bucket)

@@ -25,7 +25,7 @@ from legato.core.balance import Costs, decide_spans, estimate_s, transfer_s
 from legato.core.span import Span
 from legato.train.membership.groups import Group, Work
 from legato.train.reduction.buckets import Bucket
-from legato.train.reduction.exchange import Assignment, Division, PlacePlan, fold, lay_out, zeros_of
+from legato.train.reduction.exchange import Assignment, PlacePlan, divide, fold, lay_out, zeros_of
 from legato.train.reduction.node_sums import NodePlan, NodeSum, Routes, plan_sums
 from legato.train.reduction.segments import Segment
 
@@ -73,7 +73,7 @@ class NodeExchange:
     ) -> None:
         self._group = group
         self.buckets: Sequence[Bucket] = buckets
-        self.division = Division(nodes, num_micro_batches)
+        self.division = divide(group, nodes, buckets, num_micro_batches)
         self._exact = exact
         self._nodes = nodes
         self._routes = Routes(nodes)

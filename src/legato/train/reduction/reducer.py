@@ -118,6 +118,8 @@ class StepReducer:
         full: int,
         last: int,
         on_result_due: Callable[[], None],
+        *,
+        is_first: bool = False,
     ) -> Span:
         """Begin a step, or begin it again in another view.
 
@@ -128,6 +130,7 @@ class StepReducer:
             full: number of samples of a full micro-batch.
             last: number of samples of the last micro-batch of this step.
             on_result_due: runs the round; called at the end of the last backward pass of this rank's last micro-batch.
+            is_first: it is the first step of the view's newcomers.
 
         Returns:
             The micro-batches that this rank computes; it may be empty.
@@ -137,7 +140,7 @@ class StepReducer:
             self._use(layout_of(exchange.buckets))
         self._began = perf_counter()
         self._exchange, self._group, self._on_result_due = exchange, group, on_result_due
-        self._assignment: Assignment = exchange.division.assign(num_micro_batches)
+        self._assignment: Assignment = exchange.division.assign(num_micro_batches, is_first=is_first)
         self._num_micro_batches, self._full, self._last = num_micro_batches, full, last
         self.span = self._assignment.spans[group.rank]
         exchange.begin_step()
@@ -200,6 +203,11 @@ class StepReducer:
             self._num_waiting = [len(bucket.parameters) for bucket in self._buckets]
             self._num_complete = 0
         self._active = True
+
+    @property
+    def micro_batch(self) -> int:
+        """The index in the step of the micro-batch that was begun last."""
+        return self._micro_batch
 
     @property
     def is_turn_open(self) -> bool:

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import takewhile
@@ -676,3 +676,45 @@ def test_tensors_that_are_replaced_between_passes_are_read(num_workers: int) -> 
         loader.follow(iter(keys_of(order)))
         assert torch.cat([batch[0] for _, batch in take_all(loader)]).tolist() == dataset.tensors[0].tolist()
     loader.close()
+
+
+class Batch:
+    """An object that moves itself, as the batch of a tokenizer does."""
+
+    def __init__(self, words: torch.Tensor) -> None:
+        self.words = words
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(self.words.to(device))
+
+
+class Fixed(list[Any]):
+    """A list that cannot be made of a list."""
+
+    def __init__(self, first: Any, *rest: Any) -> None:
+        if isinstance(first, list):
+            raise TypeError("no list")
+        super().__init__([first, *rest])
+
+
+Pair = namedtuple("Pair", "inputs targets")  # noqa: PYI024 -- as programs have them
+META = torch.device("meta")
+
+
+def test_a_batch_moves_to_the_device_of_the_models_however_it_is_nested() -> None:
+    def collate(samples: list[Any]) -> Any:
+        stacked = torch.stack([sample[0] for sample in samples])
+        named = OrderedDict(a=[stacked, "a text"], b=Batch(stacked), c=(np.zeros(2), None), d=Fixed(stacked))
+        return Pair(stacked, named)
+
+    dataset = TensorDataset(torch.rand(16, 2))
+    order = Order(16, LAYOUT, seed=3)
+    for device in (META, torch.device("cpu")):
+        with closing(Loader(dataset, order, seed=3, collate_fn=collate, device=device)) as loader:
+            loader.follow(iter(keys_of(order, 1)))
+            _, batch = loader.take()
+        kinds = [type(part) for part in (batch, batch.targets, batch.targets["b"], batch.targets["d"])]
+        assert kinds == [Pair, OrderedDict, Batch, Fixed]
+        moved = [batch.inputs, batch.targets["a"][0], batch.targets["b"].words]
+        assert [tensor.device for tensor in moved] == [device] * 3
+        assert batch.targets["a"][1] == "a text" and isinstance(batch.targets["c"][0], np.ndarray)

@@ -95,6 +95,24 @@ def test_a_program_that_ends_by_itself(
     assert len(ended) == (exit_code == 0)
 
 
+def test_the_reason_says_which_argument_a_program_does_not_accept(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', type=float)\n"
+        "parser.parse_args(['--lr', '0.1 to 0.001'])\n"
+    )
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), program, monkeypatch) == 2
+    (said,) = link.said
+    assert isinstance(said, wire.Failed)
+    assert said.error == (
+        "The program ended itself with exit code 2. It does not accept its arguments: argument --lr: invalid float "
+        "value: '0.1 to 0.001'."
+    )
+
+
 @pytest.mark.parametrize(
     ("program", "want"),
     [
@@ -194,6 +212,9 @@ def test_only_an_import_of_torchvision_that_fails_is_explained(
     ("error", "advice"),
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB.", "Take a smaller micro_batch_size"),
+        ("Expected all tensors to be on the same device, but got mat1 is on cpu, cuda:0", "weights.to(run.device)"),
+        ("Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be", "weights.to(run.device)"),
+        ("'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor", "lengths.cpu()"),
         ("cumsum_cuda_kernel does not have a deterministic implementation, but", "reduction='exact' has torch refuse"),
     ],
 )

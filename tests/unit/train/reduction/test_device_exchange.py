@@ -10,7 +10,7 @@ from tests.unit.train.ranks import run_ranks
 from torch import nn
 
 from legato.core.balance import even_spans, volume
-from legato.core.span import max_pending, num_merges
+from legato.core.span import num_merges
 from legato.train import torch_private
 from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
@@ -36,7 +36,7 @@ def _on_devices(group: Group, bucket: Bucket) -> Exchange:
 def _through_host(group: Group, bucket: Bucket) -> Exchange:
     inner = make_exchange(group, [bucket.on_host()], _MICRO_BATCHES)
     assert inner is not None
-    return HostExchange([bucket], max_pending(_MICRO_BATCHES, group.size, group.rank), inner)
+    return HostExchange([bucket], inner.division.max_pending(group.rank), inner)
 
 
 def _gradients(step: int, micro_batch: int, bucket: Bucket, dtype: torch.dtype) -> list[torch.Tensor | None]:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from tests.unit.train.ranks import run_ranks
 from torch import nn
 
-from legato.core.span import Addition
+from legato.core.span import Addition, num_merges, split
 from legato.train.membership import peer_memory
 from legato.train.membership.connection import can_read_peers, make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction import node_exchange
 from legato.train.reduction.buckets import make_buckets
-from legato.train.reduction.exchange import FastExchange, PrivateExchange, SharedExchange, assign, fold
+from legato.train.reduction.exchange import Division, FastExchange, PrivateExchange, SharedExchange, assign, fold
 from legato.train.reduction.node_exchange import NodeExchange
 
 
@@ -29,6 +29,19 @@ def test_a_deal_adds_everything_once(num_micro_batches: int, num_ranks: int) -> 
         sizes[target] += sizes[source]
         sizes[source] = 0
     assert sizes[0] == num_micro_batches
+
+
+@given(st.integers(1, 64), st.integers(1, 10))
+def test_on_one_node_max_pending_is_enough_and_reached(num_micro_batches: int, num_ranks: int) -> None:
+    for rank in range(num_ranks):
+        most = 0
+        for num_leaves in range(1, num_micro_batches + 1):
+            span = split(num_leaves, num_ranks)[rank]
+            pending = 0
+            for leaf in range(span.start, span.stop):
+                pending += 1 - num_merges(span.start, leaf)
+                most = max(most, pending)
+        assert Division((0,) * num_ranks, num_micro_batches).max_pending(rank) == most
 
 
 def test_fold_leaves_its_terms_and_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group, Work
 from legato.train.reduction import node_exchange
 from legato.train.reduction.buckets import Bucket, make_buckets
-from legato.train.reduction.exchange import Division, put_together
+from legato.train.reduction.exchange import Division, divide, put_together
 from legato.train.reduction.node_exchange import NodeExchange
 from legato.train.reduction.node_sums import plan_sums
 from legato.train.reduction.segments import Segment
@@ -251,10 +251,40 @@ def test_there_is_room_for_the_blocks_of_every_step(num_leaves: int, nodes: tupl
         assert max(pending) <= division.max_pending(rank)
 
 
+@given(
+    st.integers(1, 40),
+    st.lists(st.integers(0, 3), min_size=2, max_size=8).map(tuple),
+    st.integers(1, 7),
+    st.integers(0, 3),
+)
+def test_there_is_room_for_the_first_step_of_newcomers(
+    num_leaves: int, nodes: tuple[int, ...], num_new: int, room: int
+) -> None:
+    newcomers = tuple(range(max(1, len(nodes) - num_new), len(nodes)))
+    usual, division = Division(nodes, num_leaves), Division(nodes, num_leaves, newcomers=newcomers, room=room)
+    for num in range(1, num_leaves):
+        assert division.assign(num, is_first=True).spans == even_spans(num, nodes)
+    for rank, (start, stop) in enumerate(division.assign(num_leaves, is_first=True).spans):
+        pending = [len(blocks(Span(start, place))) for place in range(start, stop + 1)]
+        assert max(pending) <= division.max_pending(rank) <= usual.max_pending(rank) + room
+
+
+def test_large_models_need_no_more_memory_for_newcomers() -> None:
+    def play(group: Group) -> list[Division]:
+        group.newcomers = (1,)
+        return [divide(group, group.nodes, make_buckets([model]), 8) for model in (small, large)]
+
+    small, large = nn.Parameter(torch.zeros(10)), nn.Parameter(torch.empty(2**27))
+    for of_small, of_large in run_ranks(2, play):
+        assert [span.num_items for span in of_small.assign(8, is_first=True).spans] == [7, 1]
+        assert [span.num_items for span in of_large.assign(8, is_first=True).spans] == [6, 2]
+        assert of_large.max_pending(0) == Division((0, 0), 8).max_pending(0)
+
+
 class TornGroup:
     """Its second start of transfers fails."""
 
-    rank, has_left_works = 0, False
+    rank, has_left_works, newcomers = 0, False, ()
 
     def __init__(self, size: int) -> None:
         self.size = size

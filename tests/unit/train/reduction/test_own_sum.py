@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from legato.core.span import Span, blocks, fold_plan, num_merges
 from legato.train.reduction.buckets import OwnSum
 
 SHARED = torch.ones(4)
@@ -55,6 +56,27 @@ def test_a_buffer_that_each_backward_pass_fills_is_summed(give: Callable[[], tor
     total.add(1, compute(weight, 2.0, give), 1.0)
     (found,) = total.total((), 1.0)
     assert found is not None and found.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 5, 7, 8])
+def test_micro_batches_are_added_along_the_canonical_tree(num_micro_batches: int) -> None:
+    # So different in size that another order of additions gives another sum.
+    drawn = torch.Generator().manual_seed(1)
+    terms = [torch.randn(64, generator=drawn) * 10.0 ** (leaf % 3) for leaf in range(num_micro_batches)]
+    total = OwnSum()
+    for leaf, term in enumerate(terms):
+        total.add(num_merges(0, leaf), [term.clone()], 1.0)
+    (found,) = total.total(fold_plan(blocks(Span(0, num_micro_batches))), 1.0)
+    assert found is not None and torch.equal(found, tree_sum(terms))
+    assert num_micro_batches < 4 or not torch.equal(found, sum(terms[1:], terms[0]))
+
+
+def tree_sum(terms: list[torch.Tensor]) -> torch.Tensor:
+    """Add up neighbours, then the sums of neighbours, and so on."""
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        terms = [a + b for a, b in pairs] + (terms[-1:] if len(terms) % 2 else [])
+    return terms[0]
 
 
 def test_gradients_of_ordinary_layers_are_not_copied() -> None:

@@ -70,15 +70,20 @@ def inputs_of(step: Step, leaf: int) -> torch.Tensor:
     return INPUTS[leaf][: step.last if leaf == step.num_leaves - 1 else MICRO]
 
 
-def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kind) -> list[bytes]:
-    """Take this rank's part in some steps; returns gradients, buffers and loss of each as bytes."""
+def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kind, num_new: int = 0) -> list[bytes]:
+    """Take this rank's part in some steps; returns gradients, buffers and loss of each as bytes.
+
+    The first step is the first one of the last ``num_new`` ranks.
+    """
+    if num_new:
+        group.newcomers = tuple(range(max(1, group.size - num_new), group.size))
     model = copy.deepcopy(TEMPLATE)
     told: list[list[list[int]]] = []
     reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
     exchange = kind(group, reducer.buckets, num_micro_batches)
     found = []
     for number, step in enumerate(steps):
-        compute(model, reducer, exchange, group, step, told)
+        compute(model, reducer, exchange, group, step, told, is_first=number == 0)
         assert told[number] == [[number, 1, rank, 0] for rank in range(group.size)]
         found.append(outcome(model, reducer))
         with torch.no_grad():
@@ -99,13 +104,15 @@ def compute(
     group: Group,
     step: Step,
     told: list[list[list[int]]] | None = None,
+    *,
+    is_first: bool = False,
 ) -> None:
     heard = [] if told is None else told
 
     def run_round() -> None:
         heard.append(reducer.run_round([len(heard), 1, group.rank, 0]))
 
-    span = reducer.begin_step(exchange, group, step.num_leaves, MICRO, step.last, run_round)
+    span = reducer.begin_step(exchange, group, step.num_leaves, MICRO, step.last, run_round, is_first=is_first)
     for leaf in range(span.start, span.stop) if span.num_items else [0]:
         reducer.begin_micro_batch(leaf, ghost=not span.num_items)
         loss = model(inputs_of(step, leaf), leaf)
@@ -174,7 +181,7 @@ steps_of_any_size = st.integers(1, 13).flatmap(
 @pytest.mark.parametrize("kind", [PrivateExchange, shared])
 @pytest.mark.parametrize("direct_bytes", [2 * 2**20, 64], ids=["direct", "sliced"])
 @pytest.mark.parametrize("bucket_bytes", [2**20, 100], ids=["one", "many"])
-@given(layout=steps_of_any_size, num_ranks=st.integers(2, 6))
+@given(layout=steps_of_any_size, num_ranks=st.integers(2, 6), num_new=st.integers(0, 5))
 @settings(max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_number_of_ranks_gives_the_bits_of_one(
     monkeypatch: pytest.MonkeyPatch,
@@ -183,26 +190,27 @@ def test_any_number_of_ranks_gives_the_bits_of_one(
     bucket_bytes: int,
     layout: tuple[int, list[Step]],
     num_ranks: int,
+    num_new: int,
 ) -> None:
     monkeypatch.setattr(exchanges, "_DIRECT_BYTES", direct_bytes)
     monkeypatch.setattr(reducers, "make_buckets", buckets_of(bucket_bytes))
     num_micro_batches, steps = layout
     want = train(ALONE, steps, num_micro_batches, PrivateExchange)
-    for got in run_ranks(num_ranks, lambda group: train(group, steps, num_micro_batches, kind)):
+    for got in run_ranks(num_ranks, lambda group: train(group, steps, num_micro_batches, kind, num_new)):
         assert got == want
 
 
 @pytest.mark.parametrize("bucket_bytes", [2**20, 100], ids=["one", "many"])
-@given(layout=steps_of_any_size, places=some_places)
+@given(layout=steps_of_any_size, places=some_places, num_new=st.integers(0, 7))
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ranks_on_any_nodes_give_the_bits_of_one(
-    monkeypatch: pytest.MonkeyPatch, bucket_bytes: int, layout: tuple[int, list[Step]], places: Places
+    monkeypatch: pytest.MonkeyPatch, bucket_bytes: int, layout: tuple[int, list[Step]], places: Places, num_new: int
 ) -> None:
     monkeypatch.setattr(reducers, "make_buckets", buckets_of(bucket_bytes))
     num_micro_batches, steps = layout
     want = train(ALONE, steps, num_micro_batches, PrivateExchange)
     found = run_ranks(
-        len(places.nodes), lambda group: train(group, steps, num_micro_batches, places.connect), places.nodes
+        len(places.nodes), lambda group: train(group, steps, num_micro_batches, places.connect, num_new), places.nodes
     )
     for got in found:
         assert got == want
