@@ -23,8 +23,8 @@ from benchmarks.load import LIMITS, make_submission
 from benchmarks.platform import Platform, platform
 from legato.control.ids import make_id
 from legato.control.store.database import Database
-from legato.control.store.schema import allocations, attempts, audit_log, counters, decisions, events, jobs
-from legato.control.store.transactions import EVENTS
+from legato.control.store.schema import allocations, attempts, audit_log, counters, decisions, events, job_labels, jobs
+from legato.control.store.transactions import ENDED_AS, EVENTS
 
 _FEW_JOBS: Final = 1_000
 _NUM_WAITING: Final = 100
@@ -150,8 +150,8 @@ def fill(database: Database, num_jobs: int) -> tuple[str, int]:
         slot = connection.exec_driver_sql("select id from slots").scalar_one()
     middle = last = ""
     for begin in range(0, num_jobs, _BATCH):
-        rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in (jobs, attempts, allocations, decisions)}
-        rows |= {events: [], audit_log: []}
+        tables = (jobs, job_labels, attempts, allocations, decisions, events, audit_log)
+        rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in tables}
         for index in range(begin, min(begin + _BATCH, num_jobs)):
             at = first_s + index * every_s
             last = job = make_id("j", at, drawn.getrandbits, last)
@@ -162,6 +162,10 @@ def fill(database: Database, num_jobs: int) -> tuple[str, int]:
             for table, these in rows.items():
                 connection.execute(table.insert(), these)
             connection.execute(counters.update().where(counters.c.name == EVENTS).values(value=seq))
+            for stage, counter in ENDED_AS.items():
+                number = sum(row["stage"] == stage for row in rows[jobs])
+                counting = counters.update().where(counters.c.name == counter)
+                connection.execute(counting.values(value=counters.c.value + number))
     database.close()
     return middle, seq
 
@@ -197,6 +201,7 @@ def _add_job(
             **times,
         }
     )
+    rows[job_labels].append({"key": "team", "value": "text", "job": job})
     rows[attempts].append(
         {"job": job, "attempt": 1, "started_at": at, "ended_at": at + for_s, "outcome": stage, "reason": "it ended"}
     )

@@ -261,6 +261,16 @@ class SlurmSettings(ClusterSettings):
         return value
 
     @model_validator(mode="after")
+    def _is_part_of_all(self) -> SlurmSettings:
+        each, most = self.max_agents_per_user, self.max_agents
+        if each is not None and each > most:
+            raise ValueError(
+                f"max_agents_per_user ({each}) is above max_agents ({most}), the maximum of all users together; lower "
+                "it or raise the other"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _are_resources(self) -> SlurmSettings:
         if self.gpus is not None and self.gres is not None:
             raise ValueError("gpus and gres exclude each other; leave one of them out")

@@ -14,6 +14,7 @@ _EPOCH_S: Final = 1_577_836_800  # 2020-01-01
 
 _MADE: Final = re.compile(rf"[a-z]-[{_DIGITS}]{{{_NUM_DIGITS}}}")
 _JOB: Final = re.compile(rf"j-[{_DIGITS}]{{{_NUM_DIGITS}}}")
+_PART: Final = re.compile(rf"(j?-)?[{_DIGITS}]{{0,{_NUM_DIGITS}}}")
 
 
 def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: object = None) -> str:
@@ -47,6 +48,15 @@ def is_job_id(text: str) -> bool:
     (True, False)
     """
     return _JOB.fullmatch(text) is not None
+
+
+def may_be_in_job_id(text: str) -> bool:
+    """Return whether a text may be a part of a job's id.
+
+    >>> may_be_in_job_id("j-37ef"), may_be_in_job_id("37"), may_be_in_job_id("mnist")
+    (True, True, False)
+    """
+    return _PART.fullmatch(text) is not None
 
 
 def _decode(made: str) -> int:

@@ -265,6 +265,7 @@ class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     queue: str | None = None
     labels: dict[str, str] | None = None
+    notes: str | None = None
 
 
 class Job(JobRecord, frozen=True, kw_only=True):
@@ -359,6 +360,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: why rows cannot be read, by kind (``job``, ``queue``, ``slot``) and name. None of them is
             in the fields above, so no decision is made for such a job, and no job gets such a slot.
         nodes: all machines.
+        clusters: that give machines to the pool, as they were observed last, also long ago.
     """
 
     jobs: tuple[Job, ...]
@@ -367,6 +369,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     allocations: tuple[Allocation, ...]
     unreadable: dict[tuple[str, str], str] = {}
     nodes: tuple[StoredNode, ...] = ()
+    clusters: tuple[pool.Cluster, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True):

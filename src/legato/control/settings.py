@@ -596,6 +596,9 @@ class Settings(BaseSettings):
         for pair in value:
             if not all(pair.partition("=")):
                 raise ValueError(f"'{pair}' is not USER=SYSTEMUSER")
+        users = [pair.partition("=")[0] for pair in value]
+        if twice := [user for user in users if users.count(user) > 1]:
+            raise ValueError(f"it names '{twice[0]}' twice; each user has one system user")
         return value
 
     @model_validator(mode="after")

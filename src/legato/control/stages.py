@@ -68,6 +68,7 @@ class Action(enum.StrEnum):
     PRIORITIZE = "change the priority of"
     MOVE = "move"  # moves the job to another queue
     LABEL = "label"
+    NOTE = "change the notes of"
 
 
 _GOES_ON: Final = frozenset({_S.QUEUED, _S.STARTING, _S.RUNNING, _S.PAUSING, _S.PAUSED})
@@ -85,7 +86,7 @@ _LEADS: Final[Mapping[Action, Mapping[Stage, Stage]]] = {
         _S.STOPPING: _S.STOPPING,  # again, or at once now
     },
     **{action: {stage: stage for stage in _GOES_ON} for action in (Action.RESIZE, Action.PRIORITIZE, Action.MOVE)},
-    Action.LABEL: {stage: stage for stage in Stage},
+    **{action: {stage: stage for stage in Stage} for action in (Action.LABEL, Action.NOTE)},
 }
 
 _IS: Final[Mapping[Stage, str]] = {

@@ -78,7 +78,7 @@ def test_a_queue_into_which_a_user_submits(store: Store) -> None:
 def test_jobs_become_visible_in_the_order_of_their_ids(store: Store) -> None:
     """Although the clock of the server that comes second is behind."""
     with held_up(store, lambda: store.jobs.submit(make_job(), ANN, NOW - 3600)) as (transaction, outcome):
-        (first,) = insert_jobs(transaction, [make_job()], ANN, lambda _bits: 0)
+        (first,) = insert_jobs(transaction, [(make_job(), ANN)], lambda _bits: 0)
     assert outcome[0].job.id > first.id
     assert [job.id for job in store.jobs.list().items] == [outcome[0].job.id, first.id]
 

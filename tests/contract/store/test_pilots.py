@@ -71,5 +71,6 @@ def test_what_a_cluster_says_is_shown_as_long_as_it_is_new(store: Store) -> None
     store.pilots.write_state(STATE, NOW)
     store.pilots.write_state(STATE, NOW + 1)
     assert store.pilots.read_states(NOW + 100) == (STATE,)
+    assert store.loop.read_facts().clusters == (STATE,)
     assert store.pilots.read_states(NOW + 1000) == ()
     assert store.pilots.read_states(NOW + 1000, with_old=True) == (STATE,)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from sqlalchemy import JSON, Table, insert, select, text
 from structlog.testing import capture_logs
+from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ADMIN, ANN, NOW, make_job, make_node, make_people
 
 from legato.control.loop.loop import ControlLoop
@@ -366,6 +367,16 @@ def test_a_job_whose_spec_is_damaged_waits_until_it_is_put_right(store: Store) -
         await platform.run_until((bad, Stage.SUCCEEDED))
 
     clock.run(story())
+
+
+def test_a_spec_that_is_nested_too_deeply_costs_only_its_own_job(new_sqlite_url: NewUrl) -> None:
+    with open_quickly(new_sqlite_url()) as store:
+        make_people(store)
+        bad, good = (store.jobs.submit(make_job(), ANN, NOW).job.id for _ in range(2))
+        with damaged(store, jobs, bad, "spec", "'" + "[" * 5000 + "]" * 5000 + "'"):
+            found = store.loop.read_specs([bad, good])
+            assert isinstance(found[bad], UnreadableRow) and isinstance(found[good], dict)
+            assert store.jobs.read_specs([bad, good], ANN).keys() == {good}
 
 
 def test_a_job_without_driver_is_not_given_up_while_its_spec_is_damaged(store: Store) -> None:

@@ -13,8 +13,8 @@ from legato.control.records import Job, Verdict
 from legato.control.roles import Submitter
 from legato.control.stages import Stage
 from legato.control.store import MAX_PENDING, MAX_WEBHOOKS, Store
-from legato.control.webhook_records import NewDelivery, News, Outcome, Parcel, WebhookSpec
-from legato.core.errors import Conflict, FencedOut, Forbidden, NotFound
+from legato.control.webhook_records import NewDelivery, News, Outcome, Parcel, WebhookPatch, WebhookSpec
+from legato.core.errors import BadField, Conflict, FencedOut, Forbidden, NotFound
 
 URL = "https://example.org/hook"
 ENDED = WebhookSpec(url=URL, news=(News.ENDED,))
@@ -62,6 +62,86 @@ def test_only_the_owner_and_admins_see_and_remove_a_webhook(store: Store, fence:
     assert actions == [("admin", "webhook.delete"), ("ann", "webhook.create")]
 
 
+def test_a_change_keeps_what_it_does_not_name_and_the_secret(store: Store, fence: int) -> None:
+    made, secret = store.webhooks.create(WebhookSpec(url=URL, news=(News.ENDED,), waiting_s=60), ANN, NOW)
+    lost = message(store, made.id)
+    store.webhooks.add([lost], None, fence, NOW)
+    store.webhooks.record(pack(store, lost), BAD, NOW + 5, fence, NOW)
+    assert (store.webhooks.get(made.id, ANN).tried_at, store.webhooks.get(made.id, ANN).error) == (NOW, BAD.error)
+    assert store.webhooks.list_due(NOW + 5) == (), "it is held back"
+    moved = store.webhooks.change(made.id, WebhookPatch(url=f"{URL}/new", waiting_s=None), ANN, NOW)
+    assert (moved.url, moved.on, moved.waiting_s) == (f"{URL}/new", ("ended",), None)
+    assert [one.id for one in store.webhooks.list_due(NOW + 5)] == [lost.id], "the new receiver has not failed"
+    assert (pack(store, lost).url, pack(store, lost).secret) == (f"{URL}/new", secret)
+    (entry,) = store.audit.read_before(limit=1)
+    assert (entry.action, entry.detail) == ("webhook.change", {"owner": "ann", "fields": ["url", "waiting_s"]})
+    assert store.webhooks.change(made.id, WebhookPatch(), ADMIN, NOW) == moved
+    store.webhooks.record(pack(store, lost), GOOD, None, fence, NOW + 5)
+    assert (store.webhooks.get(made.id, ANN).tried_at, store.webhooks.get(made.id, ANN).error) == (NOW + 5, None)
+
+
+def test_a_new_url_gets_what_is_pending_at_once_and_starts_without_errors(store: Store, fence: int) -> None:
+    made, _ = store.webhooks.create(ENDED, ANN, NOW)
+    lost = message(store, made.id)
+    store.webhooks.add([lost], None, fence, NOW)
+    store.webhooks.record(pack(store, lost), BAD, NOW + 21_600, fence, NOW)
+    in_flight = pack(store, lost)
+    changed = store.webhooks.change(made.id, WebhookPatch(url=f"{URL}/new"), ANN, NOW + 1)
+    assert (changed.tried_at, changed.error) == (None, None)
+    assert [one.id for one in store.webhooks.list_due(NOW + 1)] == [lost.id]
+    # A try of the old URL that fails only now, also for good, says nothing about the new one.
+    for next_at in (NOW + 21_600, None):
+        store.webhooks.record(in_flight, BAD, next_at, fence, NOW + 2)
+        assert [one.id for one in store.webhooks.list_due(NOW + 2)] == [lost.id]
+    assert store.webhooks.get(made.id, ANN).error is None
+    store.webhooks.record(in_flight, GOOD, None, fence, NOW + 3)
+    assert store.webhooks.list_due(NOW + 3) == (), "the old URL has accepted it"
+    test = store.webhooks.pack_test(made.id, "{}", "m-test", NOW + 4)
+    store.webhooks.change(made.id, WebhookPatch(url=URL), ANN, NOW + 4)
+    with pytest.raises(Conflict, match="got another URL while the test was sent"):
+        store.webhooks.record_test(test, BAD, ANN, NOW + 5)
+
+
+def test_another_project_gives_up_what_is_pending_of_the_last_one(store: Store, fence: int) -> None:
+    own = store.projects.create(NewProject(name="own"), ANN, NOW).id
+    made, _ = store.webhooks.create(WebhookSpec(url=URL, news=(News.ENDED,), project=own), ANN, NOW)
+    first, late = message(store, made.id), message(store, made.id, "e2")
+    store.webhooks.add([first], None, fence, NOW)
+    read = {one.id: one.conditions_since for one in store.webhooks.list_watched()}
+    in_flight = pack(store, first)
+    submit(store)
+    store.webhooks.change(made.id, WebhookPatch(project=None), ANN, NOW + 1)
+    assert store.webhooks.pack(first.id) is None
+    (given_up,) = store.webhooks.list_deliveries(made.id, 9)
+    assert (given_up.state, given_up.error) == ("failed", "the webhook was changed to another project")
+    store.webhooks.record(in_flight, BAD, NOW + 10, fence, NOW + 2)
+    assert store.webhooks.list_due(NOW + 10) == ()
+    (seen,) = store.webhooks.list_watched()
+    assert seen.seen_seq == store.events.read_after(0)[-1].seq, "what happened before is no news of this project"
+    # What a server has found for the last project is not written any more, and the events are considered again.
+    assert store.webhooks.add([late], seen.seen_seq + 9, fence, NOW + 2, read) == 0
+    assert store.webhooks.list_watched() == (seen,)
+    read = {seen.id: seen.conditions_since}
+    assert store.webhooks.add([late], seen.seen_seq + 9, fence, NOW + 2, read) == 1
+
+
+def test_a_change_is_checked_as_a_whole(store: Store, fence: int) -> None:
+    made, _ = store.webhooks.create(ENDED, ANN, NOW)
+    with pytest.raises(BadField, match="never called"):
+        store.webhooks.change(made.id, WebhookPatch(news=()), ANN, NOW)
+    with pytest.raises(NotFound, match="no webhook"):
+        store.webhooks.change(made.id, WebhookPatch(url=URL), BEN, NOW)
+    with pytest.raises(Forbidden):
+        store.webhooks.change(made.id, WebhookPatch(url=URL), EYE, NOW)
+    hidden = store.projects.create(NewProject(name="hidden"), ADMIN, NOW).id
+    with pytest.raises(BadField, match="its owner 'ann' does not see this project"):
+        store.webhooks.change(made.id, WebhookPatch(project=hidden), ADMIN, NOW)
+    assert store.webhooks.list(ANN) == (made,)
+    own = store.projects.create(NewProject(name="own"), ANN, NOW).id
+    assert store.webhooks.change(made.id, WebhookPatch(project=own), ADMIN, NOW).project == own
+    assert store.webhooks.change(made.id, WebhookPatch(project=None), ANN, NOW).project is None
+
+
 def test_a_user_has_a_maximum_of_webhooks(store: Store, fence: int) -> None:
     for _ in range(MAX_WEBHOOKS):
         store.webhooks.create(ENDED, ANN, NOW)
@@ -91,8 +171,8 @@ def test_a_cause_makes_one_message_with_the_event_that_was_considered(store: Sto
     made, _ = store.webhooks.create(ENDED, ANN, NOW)
     upto = store.events.read_last_seq() + 7
     new = [message(store, made.id), message(store, made.id, "e2")]
-    assert store.webhooks.add(new, upto, fence, NOW, [made.id]) == 2
-    assert store.webhooks.add([message(store, made.id)], upto - 1, fence, NOW, [made.id]) == 0
+    assert store.webhooks.add(new, upto, fence, NOW, {made.id: 0.0}) == 2
+    assert store.webhooks.add([message(store, made.id)], upto - 1, fence, NOW, {made.id: 0.0}) == 0
     assert [one.seen_seq for one in store.webhooks.list_watched()] == [upto]
     assert store.webhooks.get(made.id, ANN).num_pending == 2
 
@@ -101,7 +181,7 @@ def test_events_are_not_considered_for_a_webhook_that_was_added_meanwhile(store:
     made, _ = store.webhooks.create(ENDED, ANN, NOW)
     late, _ = store.webhooks.create(ENDED, BEN, NOW)
     before = {one.id: one.seen_seq for one in store.webhooks.list_watched()}
-    store.webhooks.add([], 99, fence, NOW, [made.id])
+    store.webhooks.add([], 99, fence, NOW, {made.id: 0.0})
     assert {one.id: one.seen_seq for one in store.webhooks.list_watched()} == {made.id: 99, late.id: before[late.id]}
 
 

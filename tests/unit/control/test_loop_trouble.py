@@ -65,10 +65,10 @@ def test_a_change_that_cannot_be_written_keeps_no_other_from_being_written() -> 
 
         def __init__(self, world: World, unlucky: str) -> None:
             self._store, self._unlucky = world.store, unlucky
-            self.take_lease, self.read_facts, self.read_spec, self.count_usage = (
+            self.take_lease, self.read_facts, self.read_specs, self.count_usage = (
                 world.store.take_lease,
                 world.store.read_facts,
-                world.store.read_spec,
+                world.store.read_specs,
                 world.store.count_usage,
             )
             self.read_earlier_runs = world.store.read_earlier_runs
@@ -92,10 +92,10 @@ def test_what_concerns_all_ends_the_round_instead(error: Exception) -> None:
 
     class LoopStore:
         def __init__(self, world: World) -> None:
-            self.take_lease, self.read_facts, self.read_spec, self.count_usage = (
+            self.take_lease, self.read_facts, self.read_specs, self.count_usage = (
                 world.store.take_lease,
                 world.store.read_facts,
-                world.store.read_spec,
+                world.store.read_specs,
                 world.store.count_usage,
             )
             self.read_earlier_runs = world.store.read_earlier_runs
@@ -176,9 +176,9 @@ def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
         """Cannot be read for a while."""
 
         def __init__(self, world: World) -> None:
-            self.take_lease, self.read_spec, self.write, self.count_usage = (
+            self.take_lease, self.read_specs, self.write, self.count_usage = (
                 world.store.take_lease,
-                world.store.read_spec,
+                world.store.read_specs,
                 world.store.write,
                 world.store.count_usage,
             )

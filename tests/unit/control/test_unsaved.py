@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 from tests.unit.control.loop.test_rounds import SLOTS, make_pool, make_running
@@ -76,6 +78,13 @@ def test_a_job_that_ended_shows_the_last_step_that_was_committed() -> None:
         after = learn(make_pool(job, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
         assert (None if after is None else (after.step, after.epoch)) == want
         assert after is None or after.loss == 0.5
+    # With its loss: what the driver said last may be the loss of an earlier step.
+    for step, loss, shown in ((120, 0.25, 0.25), (108, 0.25, 0.25), (120, None, 0.5), (120, math.nan, None)):
+        report = msgspec.structs.replace(report, step=step, loss=loss)
+        after = learn(make_pool(job, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
+        assert after is not None and (after.step, after.loss) == (step, shown)
+    report = msgspec.structs.replace(report, step=90, loss=0.25)
+    assert learn(make_pool(job, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress is None
     unseen = msgspec.structs.replace(job, progress=None)
     report = DriverReport(
         attempt=1, state=DriverState.ENDED, in_use=frozenset(), outcome=Outcome("succeeded", 0, "quick"), step=3

@@ -96,6 +96,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         outcome: how the job ended, None before.
         step: the last committed step; None if the job has ended and the step is unknown.
         epoch: of that step.
+        loss: of that step; None: unknown, or the job has not ended; NaN: it is not finite.
         num_steps: all steps of a job that has ended; None if unknown.
         trouble: why the driver does not answer or has died, as far as known; "": it answers. With the state UNKNOWN:
             the attempt runs on another machine, out of reach.
@@ -115,6 +116,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     step: int | None = None
     epoch: int | None = None
+    loss: float | None = None
     num_steps: int | None = None
     trouble: str = ""
     is_under_way: bool = False

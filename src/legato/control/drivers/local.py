@@ -326,6 +326,7 @@ class LocalDrivers:
                 refusals=journal.outcome.refusals,
                 step=last.step if last is not None else None,
                 epoch=last.epoch if last is not None else None,
+                loss=await asyncio.to_thread(directory.read_last_loss),
                 num_steps=journal.num_steps,
             )
         if not is_here:

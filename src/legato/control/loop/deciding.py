@@ -16,6 +16,7 @@ import structlog
 
 from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
+from legato.control.loop.coming import ComingMachines
 from legato.control.loop.left_out import LeftOut, describe
 from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.records import LOCAL, Job, JobChange, Verdict
@@ -92,6 +93,7 @@ def make_snapshot(
     memory = {} if earlier_speeds is None else earlier_speeds
     for gone in memory.keys() - in_play.keys():
         del memory[gone]
+    coming = ComingMachines(pool.facts.clusters, {node.name for node in pool.facts.nodes}, now)
     jobs = []
     for job in in_play.values():
         if job.id in left_out.jobs:
@@ -109,6 +111,7 @@ def make_snapshot(
             if bound is not None:
                 labels = dict([*described.labels.items(), policy.OWN_MACHINE])
                 described = msgspec.structs.replace(described, labels=labels, bound_because=bound)
+            described = coming.add_to(described)
             fault = find_job_fault(described)
             if job.queue in left_out.queues:
                 fault = f"its queue '{job.queue}' cannot be used: {left_out.queues[job.queue]}"

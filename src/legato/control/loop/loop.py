@@ -51,8 +51,8 @@ class LoopStore(Protocol):
         """Return the facts that a round needs."""
         ...
 
-    def read_spec(self, job: str) -> dict[str, Any]:
-        """Return the spec of a job as submitted."""
+    def read_specs(self, these: Sequence[str]) -> Mapping[str, dict[str, Any] | UnreadableRow]:
+        """Return the specs of jobs as submitted, by id, or why one cannot be read."""
         ...
 
     def read_held_s(self, job: str, now: float) -> float:
@@ -371,14 +371,13 @@ class ControlLoop:
             await self._in_thread(self._earlier_runs.read, due, self._rules.measured_speed_s)
 
     def _read_new(self, jobs: Sequence[str], left_out: LeftOut) -> None:
-        for job in jobs:
-            try:
-                self._works[job] = read_work(self._store.read_spec(job))
-            except StoreError:
-                raise
-            except UnreadableRow as error:
+        for job, spec in self._store.read_specs(jobs).items():
+            if isinstance(spec, UnreadableRow):
                 # The row may be repaired: the next round reads it again.
-                left_out.jobs[job] = str(error).removesuffix(".")
+                left_out.jobs[job] = str(spec).removesuffix(".")
+                continue
+            try:
+                self._works[job] = read_work(spec)
             except Exception as error:  # noqa: BLE001 -- written by another version, or damaged: only this job fails
                 why = str(error) if isinstance(error, UsageError) else describe(error)
                 _log.error("a job's spec cannot be read", job=job, error=why)

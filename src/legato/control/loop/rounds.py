@@ -5,6 +5,7 @@ No I/O and no clock. `deciding` makes the decisions; `driver_calls` makes the me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -212,13 +213,16 @@ def _describe_stop(job: Job, outcome: Outcome) -> str:
 
 
 def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | None:
-    """Return a job's last step and epoch, and the number of all steps, as far as the driver had not reported them."""
+    """Return a job's last step, epoch and loss, and the number of all steps, if the driver had not reported them."""
     seen = job.progress or Progress(time=now)
     if report.step is None or report.step <= (seen.step or 0):
         known = seen
     else:
         epoch = seen.epoch if report.epoch is None else report.epoch
         known = msgspec.structs.replace(seen, step=report.step, epoch=epoch)
+    if report.loss is not None and (report.step or 0) >= (seen.step or 0):
+        # The loss that the driver reported may be that of an earlier step.
+        known = msgspec.structs.replace(known, loss=report.loss if math.isfinite(report.loss) else None)
     if report.num_steps is not None:
         known = msgspec.structs.replace(known, num_steps=report.num_steps)
     return None if known == seen else known

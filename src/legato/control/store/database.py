@@ -84,7 +84,6 @@ class Database:
             self._readers = self._engine
         else:
             self._readers = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self._writers = self._engine.execution_options(legato_writes=True)
         self.num_errors = 0
 
     @contextlib.contextmanager
@@ -95,6 +94,8 @@ class Database:
             StoreError: the database cannot be used.
         """
         with self._translating_errors(), self._readers.begin() as connection:
+            if self.is_sqlite:
+                connection.exec_driver_sql("BEGIN")
             yield connection
 
     @contextlib.contextmanager
@@ -105,7 +106,9 @@ class Database:
             StoreError: the database cannot be used.
         """
         with self._translating_errors():
-            with self._turn, self._writers.begin() as connection:
+            with self._turn, self._engine.begin() as connection:
+                if self.is_sqlite:
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
             if self._wal is not None:
                 self._wal.sync()
@@ -156,7 +159,7 @@ def _decode_json(content: bytes | str) -> Any:
     # An error here would fail the whole query with all its other rows.
     try:
         return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeError, TypeError, RecursionError) as error:
         return Undecodable(f"is no JSON ({error})")
 
 
@@ -275,16 +278,12 @@ def _check_sqlite() -> None:
 
 def _prepare_sqlite(engine: Engine) -> None:
     def connect(connection: Any, _record: Any) -> None:
-        # The handler below begins transactions. The driver would begin them late and end them at a CREATE.
+        # `Database` begins transactions. The driver would begin them late and end them at a CREATE.
         connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in _PRAGMAS:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
-    def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("legato_writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
+    # A listener of the engine's statements or transactions would cost a tenth of the time of each statement.
     event.listen(engine, "connect", connect)
-    event.listen(engine, "begin", begin)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select, update
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy import bindparam, select, update
 
 from legato.control.records import RequestKey
 from legato.control.store.database import Database
 from legato.control.store.schema import idempotency_keys as keys
 from legato.control.store.transactions import Transaction
 from legato.core.errors import InFlight, KeyReused
+
+# Built once, because building a statement takes as long as running it.
+_SETTLE: Final = (
+    update(keys)
+    .where(keys.c.user == bindparam("of_user"), keys.c.key == bindparam("of_key"))
+    .values(answer=bindparam("made"))
+)
 
 
 class Requests:
@@ -76,8 +86,14 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
 
 def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str) -> None:
     """Store the answer to a claimed request, for repeated requests."""
-    this = (keys.c.user == user, keys.c.key == key.key)
-    transaction.connection.execute(update(keys).where(*this).values(answer=answer))
+    settle_keys(transaction, {(user, key.key): answer})
+
+
+def settle_keys(transaction: Transaction, answers: Mapping[tuple[str, str], str]) -> None:
+    """Store the answers to claimed requests, by user and key."""
+    rows = [{"of_user": user, "of_key": key, "made": answer} for (user, key), answer in answers.items()]
+    if rows:
+        transaction.connection.execute(_SETTLE, rows)
 
 
 def _check_same(request_sha256: str, key: RequestKey) -> None:

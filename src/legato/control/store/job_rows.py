@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Select, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 
 from legato.control.records import Job
 from legato.control.stages import ENDED, HOLDING, MOVES, UNDECIDED, Stage
 from legato.control.store.database import Undecodable
 from legato.control.store.rows import Unreadable, describe_unreadable, fetch_each, read_each
-from legato.control.store.schema import allocations, attempts, events, jobs
+from legato.control.store.schema import allocations, attempts, events, job_labels, jobs
 from legato.control.store.transactions import Transaction
 from legato.control.store.visibility import is_visible
 from legato.core.errors import NotFound, UnreadableRow
@@ -19,6 +20,7 @@ from legato.core.lifecycle import check_move
 
 MOVED: Final = "stage"  # the kind of the event of a move
 _NUM_LISTED: Final = 20
+_BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
 NUM_SLOTS: Final = (
     select(func.count())
@@ -28,7 +30,7 @@ NUM_SLOTS: Final = (
     .scalar_subquery()
     .label("num_slots")
 )
-_SPEC: Final = select(jobs.c.spec).where(jobs.c.id == bindparam("job"))
+_NEW_LABELS: Final = job_labels.insert()
 
 
 def select_jobs() -> Select[Any]:
@@ -77,15 +79,28 @@ def read_spec(connection: Connection, job: str) -> dict[str, Any]:
         NotFound: there is no such job.
         UnreadableRow: the spec is no JSON object.
     """
-    found = fetch_each(connection, _SPEC.params(job=job))
-    if not found:
+    found = read_specs(connection, [job]).get(job)
+    if found is None:
         raise missing_job(job, None)
-    spec: object = found[0]["spec"]
-    if isinstance(spec, dict):
-        return spec
-    why = spec.why if isinstance(spec, Undecodable) else "is no JSON object"
-    told = describe_unreadable("jobs", job, f"column 'spec' {why}")
-    raise UnreadableRow(f"Cannot read what job '{job}' runs: its {told}.")
+    if isinstance(found, UnreadableRow):
+        raise found
+    return found
+
+
+def read_specs(connection: Connection, these: Sequence[str]) -> dict[str, dict[str, Any] | UnreadableRow]:
+    """Return the submitted specs of jobs, by id, or why one cannot be read. Jobs that do not exist are left out."""
+    found: dict[str, dict[str, Any] | UnreadableRow] = {}
+    for first in range(0, len(these), _BATCH):
+        statement = select(jobs.c.id, jobs.c.spec).where(jobs.c.id.in_(these[first : first + _BATCH]))
+        for row in fetch_each(connection, statement):
+            job, spec = row["id"], row["spec"]
+            if isinstance(spec, dict):
+                found[job] = spec
+                continue
+            why = spec.why if isinstance(spec, Undecodable) else "is no JSON object"
+            told = describe_unreadable("jobs", job, f"column 'spec' {why}")
+            found[job] = UnreadableRow(f"Cannot read what job '{job}' runs: its {told}.")
+    return found
 
 
 def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
@@ -111,6 +126,13 @@ def missing_job(ref: str, sees_only: str | None) -> NotFound:
     if sees_only is None:
         return NotFound(f"There is no job '{ref}'. 'legato ps --all' lists all.")
     return NotFound(f"There is no job '{ref}' that you may see. 'legato ps --all' lists those that you may.")
+
+
+def write_labels(transaction: Transaction, labels: Mapping[str, Mapping[str, str]]) -> None:
+    """Write the labels of jobs that have none as rows, by the job's id."""
+    rows = [{"key": key, "value": value, "job": job} for job, of in labels.items() for key, value in of.items()]
+    if rows:
+        transaction.connection.execute(_NEW_LABELS, rows)
 
 
 def move_job(
@@ -141,6 +163,7 @@ def move_job(
         values["started_at"] = now
     if stage in ENDED:
         values["ended_at"] = now
+        transaction.count_ended(stage, 1)
     if stage in UNDECIDED:
         values |= {"decided_slots": None, "decided_reason": None}
     where = (jobs.c.id == job.id, jobs.c.version == job.version)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, update
 
 from legato.control.ids import is_job_id
 from legato.control.records import (
@@ -24,7 +25,8 @@ from legato.control.records import (
 from legato.control.roles import Asker, Submitter
 from legato.control.stages import OPEN, Action, Stage, check_ask
 from legato.control.store.database import Database
-from legato.control.store.idempotency import claim_key, settle_key
+from legato.control.store.idempotency import claim_key, settle_key, settle_keys
+from legato.control.store.job_filter import filter_jobs, list_matching
 from legato.control.store.job_rows import (
     NUM_SLOTS,
     lock_job,
@@ -34,9 +36,11 @@ from legato.control.store.job_rows import (
     read_spec,
     select_jobs,
     show_jobs,
+    write_labels,
 )
-from legato.control.store.rows import at, fetch, read_all
-from legato.control.store.schema import allocations, attempts, decisions, jobs
+from legato.control.store.rows import at, fetch, fetch_each, read_all
+from legato.control.store.schema import allocations, attempts, counters, decisions, job_labels, jobs
+from legato.control.store.submission_groups import Submission, SubmissionGroups
 from legato.control.store.submit import (
     check_labels,
     check_may_use_queue,
@@ -45,11 +49,13 @@ from legato.control.store.submit import (
     check_workers,
     insert_jobs,
 )
-from legato.control.store.transactions import Transaction, writing
+from legato.control.store.transactions import ENDED_AS, Transaction, writing
 from legato.control.store.visibility import is_visible
 from legato.core.errors import Conflict, StaleVersion, UsageError
 from legato.policy.snapshot import TEST_LABEL
 
+MAX_NOTES: Final = 1_000
+"""Characters of the notes of a job. Lists of jobs contain them."""
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
 
@@ -66,6 +72,7 @@ class Jobs:
         self._database = database
         self._random_bits = random_bits
         self._request_limit_s = request_limit_s
+        self._groups = SubmissionGroups(database, self._submit_each) if database.is_sqlite else None
 
     # ------------------------------------------------------------ what users ask for
 
@@ -100,22 +107,40 @@ class Jobs:
             KeyReused: the key was used for another request.
             InFlight: another server is answering a request with this key.
         """
+        submission = Submission(new, asker, now, key, max_queued, test_of)
+        if self._groups is not None:
+            return self._groups.submit(submission)
         with writing(self._database, now) as transaction:
-            if key is not None:
+            return self._submit_each(transaction, [submission])[0]
+
+    def _submit_each(self, transaction: Transaction, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Queue several jobs, all or none. Raises the error of the first one that is refused."""
+        made: dict[int, Submitted] = {}
+        num_new: Counter[str] = Counter()
+        for place, one in enumerate(submissions):
+            if one.key is not None:
                 # Another thread or server may be answering the same request: one of them claims the key.
-                before = claim_key(transaction, asker.name, key, self._request_limit_s)
+                before = claim_key(transaction, one.asker.name, one.key, self._request_limit_s)
                 if before is not None:
-                    return Submitted(_reread(transaction, before), is_new=False)
-            check_queued(transaction, new, asker, max_queued)
-            (job,) = insert_jobs(transaction, [new], asker, self._random_bits)
+                    made[place] = Submitted(_reread(transaction, before), is_new=False)
+                    continue
+            num_new[one.asker.name] += 1
+            check_queued(transaction, one.new, one.asker, one.max_queued, num_new=num_new[one.asker.name])
+        new = [(place, one) for place, one in enumerate(submissions) if place not in made]
+        inserted = insert_jobs(transaction, [(one.new, one.asker) for _, one in new], self._random_bits)
+        answers: dict[tuple[str, str], str] = {}
+        for (place, one), job in zip(new, inserted, strict=True):
+            made[place] = Submitted(job, is_new=True)
             # `insert_jobs` lets one transaction insert at a time, so one of two tests sees the other.
+            test_of = one.test_of
             if test_of is not None and (other := _find_test(transaction.connection, test_of, besides=job.id)):
                 raise Conflict(
                     f"Cannot test cluster '{test_of}': job {other} tests it already. Wait, or stop that job."
                 )
-            if key is not None:
-                settle_key(transaction, asker.name, key, job.id)
-            return Submitted(job, is_new=True)
+            if one.key is not None:
+                answers[one.asker.name, one.key.key] = job.id
+        settle_keys(transaction, answers)
+        return [made[place] for place in range(len(submissions))]
 
     def submit_runs(
         self,
@@ -136,7 +161,7 @@ class Jobs:
                 if before is not None:
                     return tuple(_reread(transaction, job) for job in before.split()), False
             check_queued(transaction, new[0], asker, max_queued, num_new=len(new))
-            made = insert_jobs(transaction, new, asker, self._random_bits)
+            made = insert_jobs(transaction, [(one, asker) for one in new], self._random_bits)
             if key is not None:
                 settle_key(transaction, asker.name, key, " ".join(job.id for job in made))
             return made, True
@@ -158,7 +183,7 @@ class Jobs:
         return self._ask(Action.STOP, job, asker, now, version, stop_now=stop_now)
 
     def change(self, job: str, patch: JobPatch, asker: Asker, now: float, *, version: int | None = None) -> Job:
-        """Change a job's minimum and maximum of workers, its priority, queue or labels.
+        """Change a job's minimum and maximum of workers, its priority, queue, labels or notes.
 
         Args:
             job: its id.
@@ -178,10 +203,17 @@ class Jobs:
             old = self._lock(transaction, job, asker, version)
             values = _check_patch(transaction, old, patch, asker)
             if values:
-                said = ", ".join(f"{name} from {getattr(old, name)} to {value}" for name, value in values.items())
+                # Notes can be long: the event has them in its detail.
+                said = ", ".join(
+                    name if name == "notes" else f"{name} from {getattr(old, name)} to {value}"
+                    for name, value in values.items()
+                )
                 transaction.connection.execute(
                     update(jobs).where(jobs.c.id == job).values(**values, version=old.version + 1)
                 )
+                if "labels" in values:
+                    transaction.connection.execute(delete(job_labels).where(job_labels.c.job == job))
+                    write_labels(transaction, {job: values["labels"]})
                 transaction.note("changed", f"'{asker.name}' changed {said}", job=job, detail=values)
                 transaction.audit(asker.name, "job.change", job, values)
             return _reread(transaction, job)
@@ -226,6 +258,13 @@ class Jobs:
             raise missing_job(job, sees_only)
         return found[0]
 
+    def read_specs(self, ids: Sequence[str], asker: Asker) -> dict[str, dict[str, Any]]:
+        """Return the specs of those of the jobs that the asker may see, by id. Damaged ones are left out."""
+        statement = select(jobs.c.id, jobs.c.spec).where(jobs.c.id.in_(ids), is_visible(asker.sees_only))
+        with self._database.reading() as connection:
+            found = fetch_each(connection, statement)
+        return {row["id"]: row["spec"] for row in found if isinstance(row["spec"], dict)}
+
     def find(self, ref: str, asker: Asker) -> Job:
         """Return a job by id, or the newest job of that name: of the asker's own jobs, else of all visible ones.
 
@@ -253,12 +292,15 @@ class Jobs:
         oldest_first: bool = False,
     ) -> Page[Job]:
         """Return a page of jobs, the newest first. ``after``: from the previous page."""
-        statement = _filter(select_jobs(), wanted or JobFilter()).where(is_visible(sees_only))
-        if after is not None:
-            statement = statement.where(jobs.c.id > after if oldest_first else jobs.c.id < after)
-        statement = statement.order_by(jobs.c.id if oldest_first else jobs.c.id.desc()).limit(limit + 1)
         with self._database.reading() as connection:
-            found = show_jobs(connection, statement)
+            found = list_matching(
+                connection,
+                wanted or JobFilter(),
+                sees_only=sees_only,
+                after=after,
+                limit=limit + 1,
+                oldest_first=oldest_first,
+            )
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
     def find_test(self, cluster: str) -> str | None:
@@ -271,7 +313,9 @@ class Jobs:
 
     def count(self, wanted: JobFilter | None = None, *, sees_only: str | None = None) -> int:
         """Return the number of jobs that match."""
-        statement = _filter(select(func.count()).select_from(jobs), wanted or JobFilter()).where(is_visible(sees_only))
+        statement = filter_jobs(select(func.count()).select_from(jobs), wanted or JobFilter()).where(
+            is_visible(sees_only)
+        )
         with self._database.reading() as connection:
             number: int = connection.execute(statement).scalar_one()
             return number
@@ -279,9 +323,14 @@ class Jobs:
     def count_by_stage(self, *, sees_only: str | None = None) -> dict[Stage, int]:
         """Return the number of jobs in each stage; empty stages are left out."""
         statement = select(jobs.c.stage, func.count()).where(is_visible(sees_only)).group_by(jobs.c.stage)
+        if sees_only is None:
+            statement = statement.where(jobs.c.stage.in_(sorted(OPEN)))
         with self._database.reading() as connection:
             # A newer release may have stages that this one does not know; their jobs are not counted.
-            return {Stage(stage): number for stage, number in connection.execute(statement) if stage in set(Stage)}
+            found = {Stage(stage): number for stage, number in connection.execute(statement) if stage in set(Stage)}
+            if sees_only is None:
+                found |= _read_num_ended(connection)
+        return found
 
     def which_visible(self, these: Collection[str], sees_only: str | None) -> frozenset[str]:
         """Return those of the jobs, by id, that the user may see."""
@@ -348,6 +397,13 @@ class Jobs:
             return read_all(connection, statement, Decision)
 
 
+def _read_num_ended(connection: Connection) -> dict[Stage, int]:
+    """Return the number of jobs in each stage in which jobs end; empty stages are left out."""
+    statement = select(counters.c.name, counters.c.value).where(counters.c.name.in_(ENDED_AS.values()))
+    values = {row.name: row.value for row in connection.execute(statement)}
+    return {stage: values[name] for stage, name in ENDED_AS.items() if values.get(name)}
+
+
 def _find_test(connection: Connection, cluster: str, besides: str = "") -> str | None:
     asked = at(jobs.c.spec, ("node_labels", TEST_LABEL)).as_string()
     statement = select(jobs.c.id).where(jobs.c.stage.in_(sorted(OPEN)), asked == cluster, jobs.c.id != besides)
@@ -376,30 +432,6 @@ def _reread(transaction: Transaction, job: str) -> Job:
     return found
 
 
-def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
-    if wanted.stages:
-        statement = statement.where(jobs.c.stage.in_(sorted(wanted.stages)))
-    if wanted.owner is not None:
-        statement = statement.where(jobs.c.owner == wanted.owner)
-    if wanted.queue is not None:
-        statement = statement.where(jobs.c.queue == wanted.queue)
-    if wanted.name_prefix:
-        # Not LIKE, which ignores case in SQLite.
-        start = func.substr(jobs.c.name, 1, len(wanted.name_prefix))
-        statement = statement.where(start == wanted.name_prefix)
-    if wanted.search:
-        text = wanted.search.lower()
-        named, known = (func.lower(column).contains(text, autoescape=True) for column in (jobs.c.name, jobs.c.id))
-        statement = statement.where(or_(named, known))
-    for origin in ("project", "experiment", "definition"):
-        if getattr(wanted, origin) is not None:
-            statement = statement.where(jobs.c[origin] == getattr(wanted, origin))
-    check_labels("list jobs", wanted.labels)
-    for key, value in wanted.labels.items():
-        statement = statement.where(at(jobs.c.labels, key).as_string() == value)
-    return statement
-
-
 def _check_patch(transaction: Transaction, old: Job, patch: JobPatch, asker: Asker) -> dict[str, Any]:
     """Check a patch of a locked job, and return the columns that change."""
     given = {name: getattr(patch, name) for name in JobPatch.__struct_fields__}
@@ -410,6 +442,7 @@ def _check_patch(transaction: Transaction, old: Job, patch: JobPatch, asker: Ask
         "priority": Action.PRIORITIZE,
         "queue": Action.MOVE,
         "labels": Action.LABEL,
+        "notes": Action.NOTE,
     }
     asked = [actions[name] for name, value in given.items() if value is not None]
     for action in asked or [Action.LABEL]:
@@ -427,6 +460,11 @@ def _check_patch(transaction: Transaction, old: Job, patch: JobPatch, asker: Ask
                 f"Cannot {doing}: only tests of clusters have the label {TEST_LABEL}, and they keep it. Leave this "
                 "label as it is."
             )
+    if len(values.get("notes", "")) > MAX_NOTES:
+        raise UsageError(
+            f"Cannot {doing}: its notes have {len(values['notes'])} characters. Give at most {MAX_NOTES}, and keep "
+            "longer texts in a file of the job."
+        )
     if "queue" in values:
         check_may_use_queue(transaction, doing, values["queue"], asker)
     return values

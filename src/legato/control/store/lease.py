@@ -27,7 +27,10 @@ _HELD: Final = _LEASE.with_for_update(read=True)
 
 
 def take_lease(database: Database, owner: str, now: float, length_s: float) -> Lease | None:
-    """Do what `Loop.take_lease` says."""
+    """Do what `Loop.take_lease` says.
+
+    A new owner counts the ended jobs again, so that a counter that was wrong once does not stay wrong.
+    """
     with writing(database, now) as transaction:
         connection = transaction.connection
         lease = Lease(owner=owner, expires_at=now + length_s, fence=1)
@@ -42,6 +45,7 @@ def take_lease(database: Database, owner: str, now: float, length_s: float) -> L
         lease = msgspec.structs.replace(lease, fence=fence)
         connection.execute(update(leases).where(leases.c.name == _LOOP).values(msgspec.structs.asdict(lease)))
         if fence != held.fence:
+            transaction.recount_ended()
             transaction.note("lease", f"{owner} runs the control loop, after {held.owner}", detail={"fence": fence})
         return lease
 

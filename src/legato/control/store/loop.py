@@ -27,14 +27,16 @@ from legato.control.records import (
 from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store.database import Database
 from legato.control.store.earlier_runs import read_earlier_runs
-from legato.control.store.job_rows import move_job, read_spec, select_jobs
+from legato.control.store.job_rows import move_job, read_specs, select_jobs
 from legato.control.store.lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
+from legato.control.store.pilots import read_clusters
 from legato.control.store.pool import ask_rows, close_rows, open_rows, select_nodes, select_open, select_slots
 from legato.control.store.queues import read_each_queue
 from legato.control.store.rows import Unreadable, read_each
 from legato.control.store.schema import allocations, attempts, decisions, jobs
 from legato.control.store.transactions import Transaction, writing
 from legato.control.store.usage import Usage
+from legato.core.errors import UnreadableRow
 from legato.policy.earlier_runs import EarlierRun
 from legato.policy.snapshot import RecentUse
 
@@ -103,6 +105,7 @@ class Loop:
             queues = read_each_queue(connection)
             slots = read_each(connection, select_slots(), Slot)
             nodes = read_each(connection, select_nodes(), StoredNode)
+            clusters = read_clusters(connection)
         unreadable |= _hold_back_nodes(slots, nodes)
         for kind, rows in (("queue", queues), ("slot", slots), ("job", found)):
             for row in rows:
@@ -122,16 +125,16 @@ class Loop:
             allocations=tuple(had for had in allocations if isinstance(had, Allocation)),
             unreadable=unreadable,
             nodes=tuple(node for node in nodes if isinstance(node, StoredNode)),
+            clusters=clusters,
         )
 
-    def read_spec(self, job: str) -> dict[str, Any]:
-        """Return the submitted spec. Workers, priority and queue may have changed since; the job's record has them.
+    def read_specs(self, these: Sequence[str]) -> dict[str, dict[str, Any] | UnreadableRow]:
+        """Return the submitted specs of jobs, by id, or why one cannot be read. Jobs that do not exist are left out.
 
-        Raises:
-            NotFound: there is no such job.
+        Workers, priority and queue may have changed since; the job's record has them.
         """
         with self._database.reading() as connection:
-            return read_spec(connection, job)
+            return read_specs(connection, these)
 
     def read_held_s(self, job: str, now: float) -> float:
         """Return for how many seconds a job has held slots, over all attempts, the present one up to ``now``."""
@@ -195,8 +198,8 @@ class Loop:
             current = [(locked[change.job], change) for change in wanted if change.job not in stale]
             for job, change in current:
                 _close(transaction, job, change)
-            for job, change in current:
-                _write_one(transaction, job, change)
+            attempts_now = {job.id: _write_one(transaction, job, change) for job, change in current}
+            _decide(transaction, [(job, attempts_now[job.id], change.verdict) for job, change in current])
             return Written(stale)
 
 
@@ -252,7 +255,8 @@ def _gone_text(job: Job, change: JobChange) -> str:
     return f"{gone} of its {present} workers {'is' if gone == 1 else 'are'} gone"
 
 
-def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
+def _write_one(transaction: Transaction, job: Job, change: JobChange) -> int:
+    """Write a change without its verdict, and return the number of the job's attempt after it."""
     values: dict[str, Any] = {}
     if change.progress is not None:
         values["progress"] = msgspec.to_builtins(change.progress)
@@ -280,23 +284,27 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
         assert (change.stage or job.stage) in HOLDING, f"job {job.id} has no attempt that could have slots"
         open_rows(transaction, job.id, attempt, change.granted, change.workers)
         _note_slots(transaction, "granted", job.id, attempt, change.granted, change.reason)
-    if change.verdict is not None:
-        _decide(transaction, job, attempt, change.verdict)
+    return attempt
 
 
-def _decide(transaction: Transaction, job: Job, attempt: int, verdict: Verdict) -> None:
-    if (job.decided_slots, job.decided_reason) == (verdict.num_slots, verdict.reason):
-        return
-    newest = {"decided": job.id, "decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
-    transaction.connection.execute(_NEWEST, newest)
-    if not verdict.is_new:
-        transaction.change_quietly()
-        return
-    row = {"job": job.id, "attempt": attempt, "time": transaction.now}
-    row |= {"num_slots": verdict.num_slots, "reason": verdict.reason}
-    transaction.connection.execute(_DECISION, row)
-    detail = {"num_slots": verdict.num_slots}
-    transaction.note("decision", verdict.reason, job=job.id, attempt=attempt, detail=detail)
+def _decide(transaction: Transaction, decided: Sequence[tuple[Job, int, Verdict | None]]) -> None:
+    """Write what was decided on jobs, each with its attempt. All rows of a table are written by one statement."""
+    newest, rows = [], []
+    for job, attempt, verdict in decided:
+        if verdict is None or (job.decided_slots, job.decided_reason) == (verdict.num_slots, verdict.reason):
+            continue
+        newest.append({"decided": job.id, "decided_slots": verdict.num_slots, "decided_reason": verdict.reason})
+        if not verdict.is_new:
+            transaction.change_quietly()
+            continue
+        row = {"job": job.id, "attempt": attempt, "time": transaction.now}
+        rows.append({**row, "num_slots": verdict.num_slots, "reason": verdict.reason})
+        detail = {"num_slots": verdict.num_slots}
+        transaction.note("decision", verdict.reason, job=job.id, attempt=attempt, detail=detail)
+    if newest:
+        transaction.connection.execute(_NEWEST, newest)
+    if rows:
+        transaction.connection.execute(_DECISION, rows)
 
 
 def _note_slots(

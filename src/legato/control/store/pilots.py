@@ -116,11 +116,15 @@ class Pilots:
             now: seconds since 1970.
             with_old: also those that no server has observed for some minutes.
         """
-        oldest = 0.0 if with_old else now - _STATE_KEPT_S
-        statement = select(cluster_states.c.state).where(cluster_states.c.updated_at > oldest)
         with self._database.reading() as connection:
-            rows = connection.execute(statement.order_by(cluster_states.c.cluster)).scalars().all()
-        return tuple(found for row in rows if (found := _read_state(row)) is not None)
+            return read_clusters(connection, 0.0 if with_old else now - _STATE_KEPT_S)
+
+
+def read_clusters(connection: Connection, oldest: float = 0.0) -> tuple[Cluster, ...]:
+    """Return what the clusters of the platform say, by kind. ``oldest``: what was written before is left out."""
+    statement = select(cluster_states.c.state).where(cluster_states.c.updated_at > oldest)
+    rows = connection.execute(statement.order_by(cluster_states.c.cluster)).scalars().all()
+    return tuple(found for row in rows if (found := _read_state(row)) is not None)
 
 
 def _read_state(row: Any) -> Cluster | None:

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, exists, select, update
 
 from legato.control.people import TokenKind
-from legato.control.stages import ENDED
+from legato.control.stages import ENDED, Stage
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
 from legato.control.store.schema import (
@@ -105,7 +105,8 @@ def _purge_jobs(transaction: Transaction, before: float) -> tuple[tuple[str, ...
     gone = tuple(connection.execute(old).scalars())
     connection.execute(update(jobs).where(jobs.c.parent.in_(gone)).values(parent=None))
     # Deletes attempts, allocations, decisions and events with their job.
-    connection.execute(delete(jobs).where(jobs.c.id.in_(gone)))
+    for stage in connection.execute(delete(jobs).where(jobs.c.id.in_(gone)).returning(jobs.c.stage)).scalars().all():
+        transaction.count_ended(Stage(stage), -1)
     old_sweeps = select(sweeps.c.id).where(sweeps.c.ended_at < before).order_by(sweeps.c.id).limit(_SWEEPS_BATCH)
     num_sweeps = connection.execute(delete(sweeps).where(sweeps.c.id.in_(old_sweeps))).rowcount  # with their trials
     of_pool = select(events.c.seq).where(events.c.job.is_(None), events.c.time < before).limit(_EVENTS_BATCH)

@@ -343,6 +343,7 @@ jobs = Table(
     Column("progress", JSON),
     Column("gpus_per_worker", Integer, nullable=False, server_default="1"),
     Column("machine_kind", Text),  # of the machines on which its training began; None: it has not begun
+    Column("notes", Text, nullable=False, server_default=text("''")),
     CheckConstraint("min_workers >= 1 AND max_workers >= min_workers", name="workers"),
     Index(None, "name", "id"),
     Index(None, "owner", "id"),
@@ -355,6 +356,16 @@ jobs = Table(
     Index(None, "experiment", "id"),
     Index(None, "definition", "id"),
     Index(None, "parent"),
+)
+
+# The labels of jobs as rows, by which lists of jobs are filtered. The column `labels` says what a job has.
+job_labels = Table(
+    "job_labels",
+    metadata,
+    Column("key", String(63), primary_key=True),
+    Column("value", String(255), primary_key=True),
+    Column("job", _JOB_ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Index(None, "job"),
 )
 
 sweeps = Table(
@@ -412,6 +423,8 @@ webhooks = Table(
     Column("num_dropped", Integer, nullable=False),
     Column("tried_at", Double),  # when a message was last sent to it
     Column("held_until", Double),  # no message is sent before, because the last try has failed
+    Column("url_since", Double, nullable=False, server_default=text("0")),  # when its URL was changed last
+    Column("conditions_since", Double, nullable=False, server_default=text("0")),  # the same of project and waiting_s
     Column("created_at", Double, nullable=False),
     Index(None, "owner"),
     Index(None, "project"),

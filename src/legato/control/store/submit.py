@@ -13,7 +13,7 @@ from legato.control.ids import make_id
 from legato.control.records import CheckedJob, Job, NewJob
 from legato.control.roles import Asker, Role
 from legato.control.stages import Stage
-from legato.control.store.job_rows import MOVED
+from legato.control.store.job_rows import MOVED, write_labels
 from legato.control.store.schema import code_uploads, definitions, experiments, jobs, projects, queues
 from legato.control.store.transactions import Transaction
 from legato.control.store.uploads import may_use, missing_code
@@ -36,6 +36,7 @@ _MEMBER: Final = (
     .where(queues.c.name == bindparam("wanted"))
     .with_for_update(read=True, key_share=True)
 )
+_NEW_JOB: Final = jobs.insert()
 _LAST: Final = select(func.max(jobs.c.id))
 _ORIGINS: Final = {"project": projects, "experiment": experiments, "definition": definitions, "parent": jobs}
 _NOT_YET: Final[dict[str, Any]] = {
@@ -45,27 +46,41 @@ _NOT_YET: Final[dict[str, Any]] = {
 
 
 def insert_jobs(
-    transaction: Transaction, new: Sequence[CheckedJob], asker: Asker, random_bits: Callable[[int], int]
+    transaction: Transaction, new: Sequence[tuple[CheckedJob, Asker]], random_bits: Callable[[int], int]
 ) -> tuple[Job, ...]:
-    """Insert jobs, with ids above those of all existing jobs.
+    """Insert jobs, each with the user who submits it, with ids above those of all existing jobs.
 
     Raises:
         NotFound: there is no such queue, no such upload that the asker may use, or a job's origin no longer exists.
         Forbidden: the asker may not use the queue.
     """
+    may_use: set[tuple[str, Asker]] = set()
     # Sorted by their code, so that two transactions that need the same uploads cannot deadlock.
-    for one in sorted(new, key=lambda one: one.code or ""):
+    for one, asker in sorted(new, key=lambda each: each[0].code or ""):
+        if (one.queue, asker) not in may_use:
+            check_may_use_queue(transaction, f"submit job '{one.name}'", one.queue, asker)
+            may_use.add((one.queue, asker))
         _lock_needed_rows(transaction, one, asker)
     # Ids become visible in ascending order, even if the clocks of servers differ, so that no page misses a job. All
     # other locks are taken by now, because a holder of the sequence must not wait for another lock.
     transaction.lock_sequence()
-    return tuple(_insert_job(transaction, one, asker, random_bits) for one in new)
+    last = transaction.connection.execute(_LAST).scalar_one()
+    rows: list[dict[str, Any]] = []
+    for one, asker in new:
+        last = make_id("j", transaction.now, random_bits, last)
+        rows.append(_make_row(last, one, asker, transaction.now))
+        detail = {"from": None, "to": Stage.QUEUED}
+        transaction.note(MOVED, f"submitted by '{asker.name}'", job=last, detail=detail)
+        transaction.audit(asker.name, "job.submit", last, {"name": one.name, "queue": one.queue})
+    if rows:
+        transaction.connection.execute(_NEW_JOB, rows)
+    write_labels(transaction, {row["id"]: row["labels"] for row in rows})
+    return tuple(Job(**{name: value for name, value in row.items() if name != "spec"}, **_NOT_YET) for row in rows)
 
 
 def _lock_needed_rows(transaction: Transaction, new: NewJob, asker: Asker) -> None:
-    """Lock the rows that a job needs until it is inserted, and record that its code is used."""
+    """Lock the origins and the code of a job until it is inserted, and record that the code is used."""
     connection = transaction.connection
-    check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)
     for column, table in _ORIGINS.items():
         origin = getattr(new, column)
         if origin is not None:
@@ -87,10 +102,8 @@ def lock_code(transaction: Transaction, sha256: str, asker: Asker) -> None:
         raise missing_code(sha256)
 
 
-def _insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits: Callable[[int], int]) -> Job:
-    connection, now = transaction.connection, transaction.now
-    job = make_id("j", now, random_bits, connection.execute(_LAST).scalar_one())
-    row: dict[str, Any] = {
+def _make_row(job: str, new: NewJob, asker: Asker, now: float) -> dict[str, Any]:
+    return {
         "id": job,
         **{name: getattr(new, name) for name in NewJob.__struct_fields__},
         "owner": asker.name,
@@ -103,11 +116,6 @@ def _insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits
         "submitted_at": now,
         "staged_at": now,
     }
-    connection.execute(jobs.insert(), row)
-    transaction.note(MOVED, f"submitted by '{asker.name}'", job=job, detail={"from": None, "to": Stage.QUEUED})
-    transaction.audit(asker.name, "job.submit", job, {"name": new.name, "queue": new.queue})
-    del row["spec"]
-    return Job(**row, **_NOT_YET)
 
 
 def check_queued(

@@ -267,7 +267,7 @@ class Sweeps:
             if transaction.connection.execute(counting).scalar_one() != number:
                 return False
             check_queued(transaction, new, submitter, max_queued)
-            (job,) = insert_jobs(transaction, [new], submitter, self._random_bits)
+            (job,) = insert_jobs(transaction, [(new, submitter)], self._random_bits)
             row = {"sweep": sweep, "number": number, "job": job.id, "parameters": parameters, "started_at": now}
             row |= {"state": TrialState.RUNNING, "value": None, "reports": [], "marks": {}, "reason": None}
             transaction.connection.execute(trials.insert(), row | {"ended_at": None})

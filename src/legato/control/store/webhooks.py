@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, select, true, update
@@ -33,9 +34,11 @@ from legato.control.webhook_records import (
     Outcome,
     Parcel,
     WatchedWebhook,
+    WebhookPatch,
     WebhookSpec,
+    check_conditions,
 )
-from legato.core.errors import Conflict, NotFound
+from legato.core.errors import BadField, Conflict, NotFound
 
 MAX_WEBHOOKS: Final = 20
 """Webhooks of one user."""
@@ -50,6 +53,15 @@ _MAX_TESTS: Final = 10  # of one webhook in a minute
 _MAX_KEPT_TESTS: Final = 50
 _MINUTE_S: Final = 60.0
 _TRAINS: Final = HOLDING - UNDECIDED
+
+
+class _Locked(NamedTuple):
+    """What a webhook has, read together with its lock."""
+
+    url: str
+    since: float
+    tried_at: float | None
+    held_until: float | None
 
 
 class Webhooks:
@@ -97,10 +109,76 @@ class Webhooks:
             secret = f"{SECRET_PREFIX}{self._random_bits(_SECRET_BITS):064x}"
             transaction.audit(asker.name, "webhook.create", made, {"project": new.project})
             transaction.lock_sequence()
-            seen = connection.execute(select(counters.c.value).where(counters.c.name == EVENTS)).scalar_one()
+            seen = _read_last_event(connection)
             row = msgspec.to_builtins(new) | {"id": made, "owner": asker.name, "secret": secret, "created_at": now}
             connection.execute(webhooks.insert(), row | {"seen_seq": seen, "num_dropped": 0})
             return _get(connection, made, asker), secret
+
+    def change(self, webhook: str, patch: WebhookPatch, asker: Asker, now: float) -> Webhook:
+        """Change a webhook. Its secret stays. What is pending is sent to a new URL at once.
+
+        Messages about the jobs of another project are given up, and a new project and ``waiting_s`` hold for what
+        happens from now on.
+
+        Args:
+            webhook: its id.
+            patch: the changes; its URL was checked, and the asker may see its project.
+            asker: the owner or an admin.
+            now: seconds since 1970.
+
+        Raises:
+            NotFound: there is none that the asker may see.
+            Forbidden: the asker may not change anything.
+            BadField: the webhook would never be called, or for jobs that its owner does not see.
+        """
+        doing = f"change webhook '{webhook[:100]}'"
+        check_may_act(doing, asker)
+        with writing(self._database, now) as transaction:
+            connection = transaction.connection
+            if isinstance(patch.project, str):
+                self._lock_project_of(transaction, webhook, patch.project, asker)  # before the webhook, as everywhere
+            _lock(connection, [webhook])
+            found = _get(connection, webhook, asker)
+            old = WebhookSpec(
+                url=found.url,
+                project=found.project,
+                news=tuple(News(one) for one in found.on),
+                below_workers=found.below_workers,
+                waiting_s=found.waiting_s,
+            )
+            new = patch.apply(old)
+            check_conditions("change it to a webhook", new)
+            before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
+            changed = {name: value for name, value in after.items() if value != before[name]}
+            if not changed:
+                return found
+            # The audit log names the fields: a URL can contain a secret.
+            transaction.audit(asker.name, "webhook.change", webhook, {"owner": found.owner, "fields": sorted(changed)})
+            values: dict[str, Any] = dict(changed)
+            if "project" in changed:
+                values["seen_seq"] = _read_last_event(connection)
+                _give_up_pending(connection, webhook, now)
+            if "project" in changed or "waiting_s" in changed:
+                values["conditions_since"] = now
+            if "url" in changed:
+                values |= {"url_since": now, "held_until": None}
+                _send_pending_at_once(connection, webhook, now)
+            connection.execute(update(webhooks).where(webhooks.c.id == webhook).values(values))
+            return _get(connection, webhook, asker)
+
+    @staticmethod
+    def _lock_project_of(transaction: Transaction, webhook: str, project: str, asker: Asker) -> None:
+        """Lock the new project of a webhook. Raises BadField unless its owner sees the project."""
+        owner = _get(transaction.connection, webhook, asker).owner
+        role = transaction.connection.execute(select(users.c.role).where(users.c.name == owner)).scalar_one()
+        try:
+            lock_project(transaction, project, Asker(owner, Role(role)))
+        except NotFound:
+            raise BadField(
+                "project",
+                f"Cannot change webhook '{webhook}': its owner '{owner}' does not see this project. Add '{owner}' to "
+                "the project's members first.",
+            ) from None
 
     def remove(self, webhook: str, asker: Asker, now: float) -> None:
         """Remove a webhook with its deliveries.
@@ -184,10 +262,14 @@ class Webhooks:
 
         Raises:
             NotFound: the webhook was removed meanwhile.
+            Conflict: it got another URL meanwhile.
         """
         with writing(self._database, now) as transaction:
-            if not _lock(transaction.connection, [parcel.webhook]):
+            locked = _lock(transaction.connection, [parcel.webhook])
+            if not locked:
                 raise _missing(parcel.webhook)
+            if locked[parcel.webhook].url != parcel.url:
+                raise Conflict(f"Webhook '{parcel.webhook}' got another URL while the test was sent. Test it again.")
             _delete_old_tests(transaction.connection, parcel.webhook)
             row = _as_row(parcel.id, parcel.webhook, parcel.id, News.TEST, None, parcel.body, now)
             row |= {"num_tries": 1, "tried_at": now, "next_at": None, "done_at": now}
@@ -197,8 +279,7 @@ class Webhooks:
             if outcome.error is None:
                 its = update(webhooks).where(webhooks.c.id == parcel.webhook)
                 transaction.connection.execute(its.values(held_until=None))
-                pending = update(webhook_deliveries).where(of.webhook == parcel.webhook, of.next_at > now)
-                transaction.connection.execute(pending.values(next_at=now))
+                _send_pending_at_once(transaction.connection, parcel.webhook, now)
             columns = [column for column in of if column.name in Delivery.__struct_fields__]
             found = read_one(transaction.connection, select(*columns, _STATE).where(of.id == parcel.id), Delivery)
             assert found is not None, f"delivery {parcel.id} is gone in the transaction that made it"
@@ -261,7 +342,12 @@ class Webhooks:
         return slots if isinstance(slots, int) else None
 
     def add(
-        self, new: Iterable[NewDelivery], upto: int | None, fence: int, now: float, these: Iterable[str] = ()
+        self,
+        new: Iterable[NewDelivery],
+        upto: int | None,
+        fence: int,
+        now: float,
+        these: Mapping[str, float] = MappingProxyType({}),
     ) -> int:
         """Write messages to send, and that the events up to ``upto`` were considered; return how many are new.
 
@@ -270,7 +356,9 @@ class Webhooks:
         Args:
             new: the messages. One whose cause its webhook has already is left out.
             upto: number of the last event that was considered. None: no event was, or more messages follow.
-            these: the webhooks for which the events were considered. One that was added meanwhile is not among them.
+            these: the webhooks for which the events were considered, and since when they had their conditions then.
+                One that was added meanwhile is not among them. For one whose conditions were changed meanwhile
+                nothing is written: the next round considers the events again.
             fence: of the loop's lease.
             now: seconds since 1970.
 
@@ -284,7 +372,9 @@ class Webhooks:
         with writing(self._database, now) as transaction:
             connection = transaction.connection
             check_fence(connection, fence)
-            pending = _count_pending(connection, _lock(connection, of_webhook))
+            locked = _lock(connection, {*of_webhook, *these})
+            same = {name for name, row in locked.items() if these.get(name, row.since) == row.since}
+            pending = _count_pending(connection, same & of_webhook.keys())
             for webhook, num_pending in pending.items():
                 by_cause = {one.cause: one for one in of_webhook[webhook]}
                 known = _find_known(connection, webhook, list(by_cause))
@@ -298,7 +388,7 @@ class Webhooks:
                     more = {"num_dropped": webhooks.c.num_dropped + lost}
                     connection.execute(update(webhooks).where(webhooks.c.id == webhook).values(more))
             if upto is not None:
-                behind = (webhooks.c.seen_seq < upto) & webhooks.c.id.in_(list(these))
+                behind = (webhooks.c.seen_seq < upto) & webhooks.c.id.in_(sorted(same & these.keys()))
                 connection.execute(update(webhooks).where(behind).values(seen_seq=upto))
         return num
 
@@ -339,6 +429,9 @@ class Webhooks:
     def record(self, parcel: Parcel, outcome: Outcome, next_at: float | None, fence: int, now: float) -> None:
         """Record a try to send a message. After one that has failed, the webhook is held back, for longer each time.
 
+        If the webhook got another URL during the try, a failure says nothing about the new URL: nothing is written,
+        and the message stays pending.
+
         Args:
             parcel: the message.
             outcome: of the try.
@@ -357,9 +450,11 @@ class Webhooks:
             connection = transaction.connection
             check_fence(connection, fence)
             its = webhooks.c.id == parcel.webhook
-            last = connection.execute(select(webhooks.c.tried_at, webhooks.c.held_until).where(its)).first()
+            last = _lock(connection, [parcel.webhook]).get(parcel.webhook)
             held_until = None
             if outcome.error is not None:
+                if last is not None and last.url != parcel.url:
+                    return
                 before_s = (last.held_until or 0.0) - (last.tried_at or 0.0) if last is not None else 0.0
                 held_until = now + min(max(RETRY_S[0], 2 * before_s), _MAX_HELD_S)
             connection.execute(update(webhooks).where(its).values(tried_at=now, held_until=held_until))
@@ -368,6 +463,7 @@ class Webhooks:
 
 
 _DECISION: Final = "decision"
+_OTHER_PROJECT: Final = "the webhook was changed to another project"
 _STATE: Final = case(
     (webhook_deliveries.c.next_at.is_not(None), "pending"),
     (webhook_deliveries.c.error.is_(None), "delivered"),
@@ -383,8 +479,15 @@ def _select_webhooks() -> Select[Any]:
         "num_failed": and_(of.next_at.is_(None), of.error.is_not(None), of.event != News.TEST),
     }
     names = Webhook.__struct_fields__
+    tried = select(of.tried_at, of.error).where(of.webhook == webhooks.c.id, of.tried_at.is_not(None))
+    # What became of tries of an earlier URL says nothing about this one.
+    last = tried.where(of.tried_at >= webhooks.c.url_since).order_by(of.tried_at.desc(), of.id.desc()).limit(1)
     return select(
-        *(column for column in webhooks.c if column.name in names),
+        *(column for column in webhooks.c if column.name in names and column.name != "tried_at"),
+        *(
+            last.with_only_columns(column).correlate(webhooks).scalar_subquery().label(column.name)
+            for column in (of.tried_at, of.error)
+        ),
         webhooks.c.news.label("on"),
         *(mine.where(which).correlate(webhooks).scalar_subquery().label(name) for name, which in counted.items()),
     )
@@ -402,10 +505,29 @@ def _get(connection: Connection, webhook: str, asker: Asker) -> Webhook:
     return take(found[0], f"use webhook '{webhook}'")
 
 
-def _lock(connection: Connection, these: Iterable[str]) -> list[str]:
-    """Lock those of the webhooks that exist, so that they are not removed before the end of the transaction."""
-    statement = select(webhooks.c.id).where(webhooks.c.id.in_(sorted(these))).order_by(webhooks.c.id)
-    return list(connection.execute(statement.with_for_update()).scalars())
+def _lock(connection: Connection, these: Iterable[str]) -> dict[str, _Locked]:
+    """Lock those of the webhooks that exist, so that nothing changes them before the end of the transaction."""
+    of = webhooks.c
+    columns = (of.id, of.url, of.conditions_since, of.tried_at, of.held_until)
+    statement = select(*columns).where(of.id.in_(sorted(these))).order_by(of.id).with_for_update()
+    return {name: _Locked(*row) for name, *row in connection.execute(statement)}
+
+
+def _read_last_event(connection: Connection) -> int:
+    found: int = connection.execute(select(counters.c.value).where(counters.c.name == EVENTS)).scalar_one()
+    return found
+
+
+def _send_pending_at_once(connection: Connection, webhook: str, now: float) -> None:
+    of = webhook_deliveries.c
+    connection.execute(update(webhook_deliveries).where(of.webhook == webhook, of.next_at > now).values(next_at=now))
+
+
+def _give_up_pending(connection: Connection, webhook: str, now: float) -> None:
+    """Give up the messages about the jobs of the project that a webhook had: its owner may not see them any more."""
+    of = webhook_deliveries.c
+    pending = update(webhook_deliveries).where(of.webhook == webhook, of.next_at.is_not(None))
+    connection.execute(pending.values(next_at=None, done_at=now, status=None, error=_OTHER_PROJECT))
 
 
 def _count_pending(connection: Connection, these: Iterable[str]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from legato.control.drivers.local import LocalDrivers
 from legato.control.loop import deciding
 from legato.control.records import Facts, Job, Queue
 from legato.control.stages import Stage
+from legato.control.work import Work, read_work
 from legato.policy.policies import decide
 from legato.sim import clock
 from legato.sim.load import Load
@@ -237,15 +238,15 @@ def test_no_other_job_waits_for_a_driver_that_reports_nonsense(values: dict[str,
 def test_a_spec_that_cannot_even_be_parsed_fails_its_own_job_alone() -> None:
     async def story(world: World) -> None:
         bad, good = submit(world, "bad"), submit(world, "good")
-        read_spec = world.store.read_spec
+        unparsable = world.store.read_specs([bad.id])[bad.id]
 
-        def read(job: str) -> dict[str, Any]:
-            if job == bad.id:
+        def read(spec: dict[str, Any]) -> Work:
+            if spec is unparsable:
                 raise ValueError("Expecting value: line 1 column 1")
-            return read_spec(job)
+            return read_work(spec)
 
         with pytest.MonkeyPatch.context() as patching:
-            patching.setattr(world.store, "read_spec", read)
+            patching.setattr("legato.control.loop.loop.read_work", read)
             await do_rounds(world.make_loop())
         assert stages(world, bad, good) == [Stage.FAILED, Stage.RUNNING]
         assert "ValueError: Expecting value" in world.store.get(bad.id).reason
