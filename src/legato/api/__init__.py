@@ -11,3 +11,5 @@ from typing import Final
 
 API: Final = "/api/v1"
 """The beginning of all paths of this version."""
+WARNING: Final = "X-Legato-Warning"
+"""The header field in which the server warns the user, in an answer to a request that it has done."""

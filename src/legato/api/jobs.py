@@ -98,6 +98,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
             begun.
         project, experiment, definition: ids of the objects from which the job was started, while they exist.
         parent: id of the job of which this one is a clone.
+        notes: text of its owner, for people.
     """
 
     id: str
@@ -132,6 +133,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_slots: int
     gpus_per_worker: int = 1
     machine_kind: str | None = None
+    notes: str = ""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):

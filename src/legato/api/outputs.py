@@ -40,6 +40,24 @@ class Checkpoint(msgspec.Struct, frozen=True):
     modified_at: float
 
 
+class JobValues(msgspec.Struct, frozen=True, kw_only=True):
+    """What tables show of a job beside its record.
+
+    Args:
+        job: its id.
+        parameters: with which it was submitted.
+        metrics: the last value of each metric that its program logged by ``run.log``, of at most 200. None: that value
+            was not finite.
+        is_complete: false if the server has not read all metrics yet, because they are very long. The next request
+            goes on.
+    """
+
+    job: str
+    parameters: dict[str, str | bool | int | float]
+    metrics: dict[str, float | None]
+    is_complete: bool = True
+
+
 class Series(msgspec.Struct, frozen=True):
     """The values of one metric, as columns of the same length.
 

@@ -204,7 +204,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``slurm``, for example; its machines have the label ``legato.cluster`` with this value.
         name: for people.
         min_pilots, max_pilots: bounds of the number of its machines.
-        target: number of machines that the jobs of the pool need now.
+        target: number of machines that the jobs need now: of the whole pool, or, if each user has machines of their
+            own, of the users in ``owners``.
         pilots: its machines, as it last showed them.
         trouble: why it gives none now, as sentences. None: it does.
         machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
@@ -212,10 +213,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         state: ``ok``; ``away``: it does not answer; ``paused``: no machine is asked for for a while, after a failure.
         observed_at: when it last answered. None: not yet.
         num_slots: slots of each machine.
+        has_gpus: each of these is a GPU.
         idle: what its idle machines cost. None: not known.
         test: the last test of it. None: there was none.
         owners: the users who have machines of their own. Empty: machines are for the jobs of all users, or no user has.
         num_of_others: machines of other users, which ``pilots`` leaves out. 0 for admins, who see all.
+        max_pilots_per_user: maximum number of machines of each user, if it is lower than that of all. None: it is not,
+            or machines are for the jobs of all users.
     """
 
     kind: str
@@ -230,17 +234,20 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "ok"
     observed_at: float | None = None
     num_slots: int = 1
+    has_gpus: bool = False
     idle: IdleMachines | None = None
     test: ClusterTest | None = None
     owners: tuple[PilotOwner, ...] = ()
     num_of_others: int = 0
+    max_pilots_per_user: int | None = None
 
     def only_of(self, user: str) -> Cluster:
         """Return the part that concerns the jobs of one user."""
         pilots = tuple(pilot for pilot in self.pilots if pilot.owner in (None, user))
         owners = tuple(owner for owner in self.owners if owner.name == user)
         num_of_others = self.num_of_others + len(self.pilots) - len(pilots)
-        return msgspec.structs.replace(self, pilots=pilots, owners=owners, num_of_others=num_of_others)
+        target = sum(owner.target for owner in owners) if self.owners else self.target
+        return msgspec.structs.replace(self, target=target, pilots=pilots, owners=owners, num_of_others=num_of_others)
 
     def describe(self) -> tuple[str, ...]:
         """Return what it gives, what waits and why, as sentences.

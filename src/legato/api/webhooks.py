@@ -18,6 +18,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
         num_pending: deliveries that were not accepted yet, and that the server will try or try again.
         num_failed: deliveries that the server has given up, in the last days.
         num_dropped: what was never sent, because too many deliveries were pending.
+        tried_at: when a message was sent last, a test included. None: none was, in the last days.
+        error: why this last try has failed, a sentence without its period. None: it was accepted, or there was none.
     """
 
     id: str
@@ -31,6 +33,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     num_pending: int
     num_failed: int
     num_dropped: int
+    tried_at: float | None = None
+    error: str | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,7 +110,7 @@ def count_wishes(
         shape = find_shape(owner)
         of_pilot = shape.num_slots // job.gpus_per_worker
         # A machine that has refused a job says something about all of its cluster.
-        fits = of_pilot > 0 and job.id not in refused and not pilots & job.refusals.keys() and _fits(job, shape, owner)
+        fits = job.id not in refused and not pilots & job.refusals.keys() and can_use(job, shape, owner)
         room = ceilings.get(job.queue)
         elsewhere = held[job.id][False]
         free = others.count(job)
@@ -193,8 +193,10 @@ def find_pilots(snapshot: Snapshot, shape: PilotShape) -> set[str]:
     }
 
 
-def _fits(job: JobDemand, shape: PilotShape, owner: str | None) -> bool:
+def can_use(job: JobDemand, shape: PilotShape, owner: str | None) -> bool:
     """Return whether a job could use the slots of a pilot. ``owner``: whose it is. None: it is for all users."""
+    if job.gpus_per_worker > shape.num_slots:
+        return False
     labels = shape.labels if owner is None else {**shape.labels, OWNER_LABEL: owner}
     if not job.labels.items() <= labels.items():
         return False

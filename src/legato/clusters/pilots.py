@@ -20,6 +20,21 @@ from legato.core.job_user import JobUser
 CLUSTER_LABEL: Final = "legato.cluster"
 """The label of machines that are pilots; its value is the kind of the cluster."""
 
+_HOPELESS: Final = (
+    *("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "BadConstraints", "PartitionNodeLimit"),
+    *("PartitionTimeLimit", "PartitionDown", "PartitionInactive", "InvalidAccount", "InvalidQOS"),
+)
+"""Reasons of waiting pilots that do not go away by themselves."""
+
+
+def is_hopeless(reason: str) -> bool:
+    """Whether a pilot that waits for this reason never gets a machine.
+
+    >>> is_hopeless("PartitionTimeLimit"), is_hopeless("Resources")
+    (True, False)
+    """
+    return reason.startswith(_HOPELESS)
+
 
 def name_test_node(kind: str) -> str:
     """Return the name of the machine on which a test of a cluster runs; no other pilot has it."""
@@ -318,6 +333,30 @@ def plan_pilots(
         target=target,
         num_lasting=len(lasting),
     )
+
+
+def find_spare(
+    rules: PilotRules, needed: int, pilots: Sequence[Pilot], agents: Sequence[PilotAgent], now: float
+) -> PilotAgent | None:
+    """Return the agent of the pilot that is idle for longest, if more have joined than jobs need. Pure.
+
+    Pilots that wait, that jobs leave, or that reach their time limit do not count.
+
+    Args:
+        rules: of the pool.
+        needed: how many pilots jobs need.
+        pilots: as the cluster sees them.
+        agents: of pilots that have joined the pool.
+        now: seconds since 1970.
+    """
+    lasting = {
+        pilot.node for pilot in pilots if pilot.state is PilotState.RUNNING and _rest_s(pilot, now) > rules.replace_s
+    }
+    joined = [agent for agent in agents if agent.node in lasting and agent.leaves_since is None]
+    if len(joined) <= needed:
+        return None
+    idle = [(agent.idle_since, agent.node, agent) for agent in joined if agent.idle_since is not None]
+    return min(idle)[2] if idle else None
 
 
 def _bound(number: int, rules: PilotRules) -> int:

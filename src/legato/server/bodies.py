@@ -189,6 +189,7 @@ class Patch(Body):
     priority: Count = 0
     queue: Name = ""
     labels: dict[str, str | None] | None = None
+    notes: str = ""
 
 
 class Stop(Body):

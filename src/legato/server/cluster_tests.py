@@ -6,6 +6,7 @@ what all jobs need: the way from the machine to the server and to the driver, th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from legato.api.pool import ClusterTest
 from legato.client.packing import Packed, pack_files
-from legato.clusters.pilots import Pilot, PilotState
+from legato.clusters.pilots import Pilot, PilotState, is_hopeless
 from legato.control.records import Job, StoredAgent
 from legato.control.stages import Stage
 from legato.core.version import __version__
@@ -26,7 +27,7 @@ FAILED: Final = "failed"
 
 _FILE: Final = "cluster_test.py"
 _MAX_WORKERS: Final = 8
-_WAIT_LIMIT_S: Final = 300.0
+WAIT_LIMIT_S: Final = 300.0
 _JOIN_LIMIT_S: Final = 60.0
 _TRAIN_LIMIT_S: Final = 180.0
 _AWAY_LIMIT_S: Final = 30.0
@@ -142,11 +143,17 @@ _JOB: Final[_Advice] = {
     **_NO_WAY,
 }
 """Of what the job of a test says on its machine."""
-_HOPELESS: Final = (
-    *("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "BadConstraints", "PartitionNodeLimit"),
-    *("PartitionTimeLimit", "PartitionDown", "PartitionInactive", "InvalidAccount", "InvalidQOS"),
+_SETTINGS: Final[_Advice] = {
+    "make it on the server's machine and on the nodes, name another one in job_users and restart the server, or check "
+    "that the directory of users answers": ("no system user",),
+    "name a system user without such rights in job_users and restart the server": ("can do all that the server can",),
+}
+"""Of why the server cannot ask for a machine."""
+_FULL: Final = re.compile(
+    r"(?s)Resources|.*(Insufficient |Too many pods|exceeded quota|accounting/QOS policy|MaxSubmit)"
+    r"|(QOS|Assoc)Grp(\w*RunMinutes|(?!\w*(Minutes|Wall)))|(QOS)?Max\w+Per(User|Account)|AssocMaxJobsLimit"
 )
-"""Reasons of waiting pilots that do not go away by themselves."""
+"""Words of clusters that have no room, or no right, for one more machine before another one is given back."""
 
 
 def pack_program() -> Packed:
@@ -175,6 +182,17 @@ def describe_submission(kind: str, num_slots: int, code: str) -> dict[str, Any]:
     }
 
 
+def lacks_room(told: str) -> bool:
+    """Whether a cluster could give a machine if it had another one back.
+
+    >>> [lacks_room(told) for told in ("Resources", "QOSMaxGRESPerUser", "AssocGrpCPURunMinutesLimit")]
+    [True, True, True]
+    >>> [lacks_room(told) for told in ("Priority", "QOSNotAllowed", "QOSMaxCpuPerNode", "QOSGrpCPUMinutesLimit")]
+    [False, False, False, False]
+    """
+    return _FULL.match(told) is not None
+
+
 def find_job(snapshot: Snapshot, kind: str) -> str | None:
     """Return the job of the oldest test of a cluster that has not ended; None: there is none."""
     found = [(job.submitted_at, job.id) for job in snapshot.jobs if job.labels.get(TEST_LABEL) == kind]
@@ -192,7 +210,10 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         job_refusal: why the machine refuses the job. None: it does not.
         away: why the cluster does not answer. None: it does.
         away_s: for how long this is so, from the first request that failed to the last.
+        hindrance: why the server cannot ask for the machine, as a part of a sentence. None: it can.
         refusal: why the cluster starts no machine for the test. None: it has not refused.
+        room_of: the machine of the pool that is being given back to make room. None: there is none.
+        awaits_room: an idle machine is given back soon, unless a job needs it.
         was_asked: a machine was asked for.
         pilot: as the cluster shows it. None: it does not.
         is_gone: the cluster no longer has it.
@@ -209,7 +230,10 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     job_refusal: str | None = None
     away: str | None = None
     away_s: float = 0.0
+    hindrance: str | None = None
     refusal: str | None = None
+    room_of: str | None = None
+    awaits_room: bool = False
     was_asked: bool = False
     pilot: Pilot | None = None
     is_gone: bool = False
@@ -248,21 +272,37 @@ def _judge(test: ClusterTest, seen: Sight, now: float) -> tuple[str, str]:  # no
     return RUNNING, f"The machine has joined the pool; the job is {job.stage}: {job.reason.rstrip('.')}."
 
 
-def _judge_machine(seen: Sight, now: float) -> tuple[str, str]:  # noqa: PLR0911 -- one for each outcome
-    """Judge a test whose machine has not joined the pool."""
+def _judge_request(seen: Sight) -> tuple[str, str] | None:  # noqa: PLR0911 -- one for each outcome
+    """Judge a test whose machine was not asked for, or was refused. None: it was asked for, and not refused."""
     name = seen.cluster
+    if seen.hindrance is not None:
+        return FAILED, _blame(f"Legato cannot ask {name} for a machine", seen.hindrance, _SETTINGS)
     if seen.away is not None:
         if seen.away_s < _AWAY_LIMIT_S:
             return RUNNING, f"{name} does not answer, and is asked again: {seen.away.rstrip('.')}."
         return FAILED, _blame(f"{name} does not answer", seen.away, _AWAY)
+    if seen.room_of is not None and (seen.pilot is None or seen.pilot.state is PilotState.WAITING):
+        return RUNNING, f"There is no room for the test yet: Legato gives machine {seen.room_of} back to {name}."
+    if seen.awaits_room and seen.pilot is None:
+        told = f"Legato gives an idle machine back to {name} when no job has needed it for a minute"
+        return RUNNING, f"There is no room for the test yet: {told}."
     if seen.refusal is not None:
         return FAILED, _blame(f"{name} refuses a machine", seen.refusal, _CLUSTER)
-    if not seen.was_asked:
-        if seen.num_pilots >= seen.max_pilots:
-            why = f"{name} gives {seen.num_pilots} machines already, and max_agents allows no more"
-            advice = "raise max_agents, or test it when jobs need fewer machines and min_agents is lower"
-            return FAILED, f"{why}; {advice}."
+    if seen.was_asked:
+        return None
+    if seen.num_pilots < seen.max_pilots:
         return RUNNING, f"{name} is asked for a machine."
+    machines = "1 machine" if seen.num_pilots == 1 else f"{seen.num_pilots} machines"
+    told = f"Legato has {machines} of {name}, as many as max_agents allows, and can give none back"
+    return FAILED, f"{told}: jobs or other users need them; raise max_agents, or test it later."
+
+
+def _judge_machine(seen: Sight, now: float) -> tuple[str, str]:  # noqa: PLR0911 -- one for each outcome
+    """Judge a test whose machine has not joined the pool."""
+    name = seen.cluster
+    found = _judge_request(seen)
+    if found is not None:
+        return found
     if seen.is_gone:
         words = seen.last_words or _reason(seen)
         return FAILED, _blame(f"{name} has ended the machine before its agent joined the pool", words, _MACHINE)
@@ -272,10 +312,10 @@ def _judge_machine(seen: Sight, now: float) -> tuple[str, str]:  # noqa: PLR0911
     if pilot.state is not PilotState.RUNNING:
         reason = pilot.reason or "it gives no reason"
         waited_s = now - (now if seen.pilot_since is None else seen.pilot_since)
-        if any(reason.startswith(text) for text in _HOPELESS):
+        if is_hopeless(reason):
             return FAILED, _blame(f"{name} cannot start the machine", reason, _CLUSTER)
-        if waited_s > _WAIT_LIMIT_S:
-            return FAILED, _blame(f"{name} has given no machine within {_WAIT_LIMIT_S:.0f} s", reason, _CLUSTER)
+        if waited_s > WAIT_LIMIT_S:
+            return FAILED, _blame(f"{name} has given no machine within {WAIT_LIMIT_S:.0f} s", reason, _CLUSTER)
         return RUNNING, f"Machine {pilot.id} waits in the queue of {name}: {reason}."
     if seen.running_since is not None and now - seen.running_since > _JOIN_LIMIT_S:
         told = f"the agent on machine {pilot.id} has not reached the server at {seen.url} within {_JOIN_LIMIT_S:.0f} s"

@@ -26,7 +26,7 @@ from legato.core.errors import NotFound, UsageError
 from legato.core.job_user import JobUser
 from legato.policy.snapshot import Snapshot
 from legato.server.isolation import OUTPUT_OF_USERS, find_submitter
-from legato.server.pilot_owners import FindUser
+from legato.server.pilot_owners import REFUSAL, FindUser
 from legato.server.pilots import PilotPool
 from legato.server.tls import make_token_suffix
 
@@ -138,7 +138,7 @@ def find_pilot_user(settings: Settings, store: Store, name: str) -> JobUser:
     Raises:
         UsageError: there is none, or the user is disabled.
     """
-    refusal = f"Cannot ask for machines for '{name}'"
+    refusal = f"{REFUSAL} '{name}'"
     try:
         user = store.accounts.get(name)
     except NotFound:

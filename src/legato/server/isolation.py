@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import NoSystemUser, UsageError
@@ -30,6 +32,7 @@ OUTPUT_OF_USERS: Final = "user-pilots"
 """The folder of the home with a folder for each user whose pilots run as this user, with their output."""
 _PASS_THROUGH: Final = 0o711
 _OTHERS: Final = 0o077
+_log = structlog.get_logger(__name__)
 _TRIAL: Final = "import importlib.util, sys, legato; sys.exit(0 if importlib.util.find_spec('torch') else 'No torch.')"
 
 
@@ -57,6 +60,8 @@ def check_isolation(settings: Settings, *, is_open: bool) -> None:
     if sys.platform != "linux":
         raise UsageError(f"{refusal}: only Linux supports that. Set run_jobs_as=server.")
     _check_capabilities(refusal)
+    if mode == "submitter":
+        _check_job_users(settings, refusal)
     os.umask(_OTHERS)  # only the server's user may access files that this process creates, such as the store
     close_home(settings.home_path)
     for folder in settings.home_path.resolve().parents:
@@ -170,7 +175,7 @@ def find_submitter(settings: Settings, owner: str, refusal: str) -> JobUser:
     found = look_up_user(name)
     if found is None:
         raise NoSystemUser(
-            f"{refusal}: the machine that runs it has no system user '{name}' for jobs of '{owner}'. Let the "
+            f"{refusal}: the server's machine has no system user '{name}' for jobs of '{owner}'. Let the "
             "operator make that user, or name another in the setting job_users."
         )
     if is_powerful(found):
@@ -199,6 +204,28 @@ def _check_capabilities(refusal: str) -> None:
             f"root, or give it {' '.join(f'CAP_{name}' for name in CAPABILITIES)} as ambient capabilities "
             "(AmbientCapabilities= in a unit of systemd)."
         )
+
+
+def _check_job_users(settings: Settings, refusal: str) -> None:
+    """Check the setting ``job_users``. A system user that is not found may still be made."""
+    users: dict[int, list[str]] = {}
+    for user, name in settings.system_users.items():
+        found = look_up_user(name)
+        if found is None:
+            continue
+        if is_powerful(found):
+            raise UsageError(
+                f"{refusal}: the setting job_users gives '{user}' the system user '{name}', which can do all that the "
+                "server can. Name a system user without such rights."
+            )
+        users.setdefault(found.uid, []).append(f"{user}={name}")
+    for pairs in users.values():
+        if len(pairs) > 1:
+            _log.warning(
+                "users have one system user, so they can read and change each other's jobs and files; give each "
+                "person a system user of their own",
+                job_users=", ".join(pairs),
+            )
 
 
 def _groups_of_pool(settings: Settings, refusal: str) -> tuple[int, ...]:

@@ -107,14 +107,14 @@ class Lines(Generic[T]):
     def _decode(self, content: bytes) -> list[T]:
         try:
             return self._decoder.decode_lines(content)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return list(self._decode_singly(content))
 
     def _decode_singly(self, content: bytes) -> Iterator[T]:
         for line in content.split(b"\n"):
             try:
                 yield self._decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
 
     def _recall(self, path: Path, file: BinaryIO) -> _Known:

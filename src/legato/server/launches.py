@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,8 +21,12 @@ from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.engines.cgroups import find_support
 from legato.engines.interpreter import find_python
+from legato.server.bodies import Submission
+from legato.server.frameworks import OfferedFrameworks, Runtime
 from legato.server.isolation import JobUsers, check_submitter
+from legato.server.program_imports import find_main, read_imports
 from legato.server.services import Services
+from legato.server.sweep_bodies import TrialJobBody
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +333,32 @@ def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, .
     if not here.code.has(sha256):
         raise missing_code(sha256)
     return here.code.names.list(sha256)
+
+
+def choose_framework(
+    fields: Submission | TrialJobBody, here: Services, asker: Asker, frameworks: OfferedFrameworks
+) -> tuple[Framework | None, str | None]:
+    """Return the framework that a submission names, and a notice about a runtime that it names instead.
+
+    Raises:
+        BadField: there is no such framework, or the runtime has no package here.
+        NotFound: the code is not stored, or the asker may not use it.
+    """
+    name = fields.framework
+    if name is None:
+        return None, None
+    if Runtime.read(name) is None:
+        return frameworks.find(name), None
+    return frameworks.choose(name, read_imports_of(fields.program, fields.code, here, asker))
+
+
+def read_imports_of(words: Sequence[str], code: str | None, here: Services, asker: Asker) -> frozenset[str]:
+    """Return the modules that the program of a command line imports, as far as it was uploaded. Errors as above."""
+    files = find_files(code, here, asker)
+    if files is None or code is None:
+        return frozenset()
+    main = find_main(words, files)
+    return frozenset() if main is None else read_imports(here.code.path / code, main, files)
 
 
 def _count_nodes(definition: NewDefinition, changes: RunChanges) -> tuple[int, int]:

@@ -1,19 +1,27 @@
-"""What the loop over a cluster remembers of each user who has pilots of their own, and of all users if none has."""
+"""What the loop over a cluster remembers of each user who has pilots of their own, and of all users if none has.
+
+It also decides about the pilots of several users, from what it remembers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from legato.api import pool
-from legato.clusters.demand import PilotShape
-from legato.clusters.pilots import Demand
+from legato.clusters.demand import PilotShape, Wish, divide_pilots
+from legato.clusters.owner_plans import OwnersPlan, Party, group, plan_owners
+from legato.clusters.pilots import Demand, Pilot, PilotAgent, PilotRules, PilotState
+from legato.control.records import StoredPilot
 from legato.core.errors import NoSystemUser, UsageError
 from legato.core.job_user import JobUser
 from legato.policy.snapshot import JobDemand
 
+REFUSAL: Final = "Cannot ask for machines for"
+"""The beginning of why a user can have none; the user's name in quotes follows."""
 FIRST_PAUSE_S: Final = 30.0
 _LONGEST_PAUSE_S: Final = 900.0
 SLOW_S: Final = 900.0
@@ -25,6 +33,8 @@ _LOST_S: Final = 600.0
 """A system user that is not found for this long is gone. Before, the directory of users may only not answer."""
 _LOOK_UP_S: Final = 60.0
 """A system user is looked up this often: a directory of users may be slow."""
+_MAX_JOBS: Final = 20
+"""So many refused jobs are named: their reasons depend on it."""
 
 FindUser = Callable[[str], JobUser]
 """Returns the system user as whom the pilots of a user run. May block.
@@ -108,6 +118,13 @@ class PilotOwner:
         """Number of the system user as whom pilots run. None: that of the server."""
         return None if self.user is None else self.user.uid
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the user can have no new pilots, as a part of a sentence that does not say what to do."""
+        if self.name is None or self.unfit is None:
+            return None
+        return self.unfit.split(". ")[0].removeprefix(f"{REFUSAL} '{self.name}': ")
+
     def look_up(self, find_user: FindUser, now: float) -> None:
         """Find the system user of the pilots. May block."""
         self._looked_up_at = now
@@ -188,11 +205,12 @@ class PilotOwner:
     def _describe_refused_jobs(self, cluster: str) -> str | None:
         if not self.refused_jobs:
             return None
-        first, *others = self.refused_jobs
-        more = f" and {len(others)} more" if others else ""
+        jobs, left = self.refused_jobs[:_MAX_JOBS], len(self.refused_jobs) - _MAX_JOBS
+        more = f" and {left} more" if left > 0 else ""
+        them = "them" if len(self.refused_jobs) > 1 else "it"
         return (
-            f"Machines of {cluster} have refused job {first}{more}: 'legato explain {first}' says why. "
-            f"For an hour, no further machine is asked for {'them' if others else 'it'}"
+            f"Machines of {cluster} have refused job {', '.join(jobs)}{more}: 'legato explain {jobs[0]}' says why. "
+            f"For an hour, no further machine is asked for {them}"
         )
 
     def _describe_typed(self, cluster: str, kind: str) -> str | None:
@@ -235,6 +253,7 @@ class PilotOwners:
         self._shape = shape
         self._find_user = find_user
         self._owners: dict[str | None, PilotOwner] = {}
+        self._short_since: float | None = None  # since when users lack pilots because others have too many
         if find_user is None:
             self.get(None)
 
@@ -282,3 +301,117 @@ class PilotOwners:
                 owner.look_up(self._find_user, now)
             elif not owner.is_here and not owner.is_known(now):
                 del self._owners[name]
+
+    def plan(
+        self,
+        rules: PilotRules,
+        wishes: Sequence[Wish],
+        pilots: Sequence[Pilot],
+        stored: Sequence[StoredPilot],
+        agents: Sequence[PilotAgent],
+        now: float,
+    ) -> OwnersPlan:
+        """Decide about the pilots of users who have pilots of their own.
+
+        Args:
+            rules: how many there are.
+            wishes: how many the jobs of each user could use.
+            pilots: as the cluster shows them.
+            stored: as the store knows them.
+            agents: of pilots that have joined the pool.
+            now: seconds since 1970.
+        """
+        whose = {one.node: (one.owner, one.uid) for one in stored}
+        fit = {owner.name: owner for owner in self.list() if not owner.is_gone}
+        # While the system user of a user is not found, it is that of the newest pilot.
+        latest = {one.owner: one.uid for one in sorted(stored, key=lambda one: one.created_at)}
+        uids = {name: latest.get(name) if owner.user is None else owner.uid for name, owner in fit.items()}
+        alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
+        has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
+        self._note_waits(wishes, alive, stored, now)
+        first: list[Wish] = []
+        last: list[Wish] = []
+        for wish in wishes:
+            owner = fit.get(wish.owner)
+            # What a user does not get for now, others can have.
+            most = 0 if owner is None else min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
+            if owner is not None and most and owner.slow.holds(now):
+                last.append(msgspec.structs.replace(wish, least=1, most=most))
+            elif most:
+                first.append(msgspec.structs.replace(wish, least=min(wish.least, most), most=most))
+        given = divide_pilots((*first, *last), dict(has), rules.max_pilots)
+        groups = group(pilots, agents, whose)
+        asked = [(name, uids[name]) for name in given]
+        parties: list[Party] = []
+        for key in dict.fromkeys((*asked, *groups)):
+            owner, (mine, own_agents) = fit.get(key[0]), groups.get(key, ((), ()))
+            if owner is None or uids[key[0]] != key[1]:
+                parties.append(Party(owner=key[0], pilots=mine, agents=own_agents, given=None))
+                continue
+            owner.target = given.get(key[0], 0)
+            parties.append(
+                Party(
+                    owner=key[0],
+                    pilots=mine,
+                    agents=own_agents,
+                    demand=owner.demand,
+                    given=owner.target,
+                    is_paused=owner.is_paused(now),
+                )
+            )
+        is_long = self._short_since is not None and now - self._short_since >= SETTLE_S
+        plan = plan_owners(rules, parties, now, takes=is_long)
+        self._short_since = None if not plan.is_short else now if self._short_since is None else self._short_since
+        joined = {agent.node for agent in agents}
+        without_agent = {whose[one.node][0] for one in pilots if one.node in whose and one.node not in joined}
+        for owner in self.list():
+            if owner.name not in given:
+                owner.target = 0
+            if owner.name not in plan.missing:
+                owner.forgive(now, all_joined=owner.name not in without_agent)
+        return plan
+
+    def _note_waits(
+        self, wishes: Sequence[Wish], alive: Sequence[Pilot], pilots: Sequence[StoredPilot], now: float
+    ) -> None:
+        """Note of each user who wants pilots how long the present ones wait."""
+        stored = {one.node: one for one in pilots}
+        running, waits_since = Counter[str | None](), dict[str | None, float]()
+        for pilot in alive:
+            if (one := stored.get(pilot.node)) is not None and pilot.state is PilotState.WAITING:
+                waits_since[one.owner] = min(one.created_at, waits_since.get(one.owner, now))
+            elif one is not None:
+                running[one.owner] += 1
+        for wish in wishes:
+            owner = self.get(wish.owner)
+            owner.note_wait(wish.least, running[wish.owner], waits_since.get(wish.owner), now)
+
+
+def sort_out(
+    found: Sequence[Pilot], stored: Sequence[StoredPilot], *, are_several: bool
+) -> tuple[tuple[Pilot, ...], tuple[Pilot, ...]]:
+    """Divide what a cluster shows into the pilots of this pool, and jobs that only have the name of one. Pure.
+
+    A pilot from a time when pilots were for all users ran as the system user that the server had then. Which one that
+    was, the store does not know: the oldest job of that name is taken for it, and no other one is ended while the store
+    has the pilot.
+
+    Args:
+        found: what the cluster shows.
+        stored: the pilots that the store knows.
+        are_several: each user has pilots of their own.
+    """
+    known = {(one.node, one.uid) for one in stored}
+    seen = [pilot for pilot in found if (pilot.node, pilot.uid) in known]
+    others = [pilot for pilot in found if (pilot.node, pilot.uid) not in known]
+    earlier = {one.node for one in stored if one.owner is None and one.uid is None} if are_several else set()
+    possible: dict[str, list[Pilot]] = {}
+    for pilot in others:
+        if pilot.node in earlier:
+            possible.setdefault(pilot.node, []).append(pilot)
+    shown = {pilot.node for pilot in seen if pilot.state is not PilotState.GONE}
+    seen += [
+        min(possible[node], key=lambda one: (one.state is PilotState.GONE, len(one.id), one.id))
+        for node in sorted(possible.keys() - shown)
+    ]
+    return tuple(seen), tuple(pilot for pilot in others if pilot.node not in possible)

@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from legato.api import pool
-from legato.clusters.demand import PilotShape, Wish, count_wishes, divide_pilots, find_pilots, find_refused, find_typed
-from legato.clusters.owner_plans import OwnersPlan, Party, group, plan_owners
+from legato.clusters.demand import PilotShape, Wish, count_wishes, find_pilots, find_refused, find_typed
+from legato.clusters.owner_plans import OwnersPlan
 from legato.clusters.pilots import (
     Cluster,
     ClusterAwayError,
@@ -40,7 +40,8 @@ from legato.core.errors import Conflict, NotFound, UsageError
 from legato.core.slots import node_of
 from legato.policy.snapshot import JobDemand, Snapshot
 from legato.server import cluster_tests
-from legato.server.pilot_owners import SETTLE_S, FindUser, Pause, PilotOwner, PilotOwners
+from legato.server.cluster_room import Room, choose_room
+from legato.server.pilot_owners import FindUser, Pause, PilotOwner, PilotOwners, sort_out
 
 _log = structlog.get_logger(__name__)
 
@@ -113,7 +114,6 @@ class PilotPool:
         self._leads_since: float | None = None
         self._round_at: float | None = None
         self._owners = PilotOwners(self._shape, self._find_user)
-        self._short_since: float | None = None  # since when users lack pilots because others have too many
         self._seen: tuple[Pilot, ...] = ()
         self._strays: tuple[Pilot, ...] = ()  # pilots that the store does not know, or that another user has
         self._tried_at = float("-inf")
@@ -133,7 +133,11 @@ class PilotPool:
         self._counted_at: float | None = None
         self._test: pool.ClusterTest | None = None
         self._test_asked_at: float | None = None
+        self._test_hindrance: str | None = None  # why this server cannot ask for its machine
         self._test_refusal: str | None = None
+        self._test_room: Room | None = None
+        self._may_make_room = True  # an earlier server may have made room for this test
+        self._awaits_room = False  # an idle machine may soon be given back for it
         self._test_away: tuple[float, float, str] | None = None  # first and last time that asking failed, and why
 
     async def run(self) -> None:
@@ -170,7 +174,7 @@ class PilotPool:
         wishes = await asyncio.to_thread(self._measure, snapshot, facts, now)
         agents = self._describe_agents(facts, now)
         self._count_idle(facts, agents, now)
-        await self._follow_test(snapshot, facts, now)
+        await self._follow_test(snapshot, facts, agents, now)
         if pilots is not None:
             await asyncio.to_thread(self._forget_gone, facts, agents, now)
         plan = await asyncio.to_thread(self._plan_all, wishes, pilots, facts, agents, now)
@@ -192,34 +196,12 @@ class PilotPool:
             except ClusterAwayError as error:
                 self._note_away(str(error), now)
             else:
-                self._sort_out(found, await asyncio.to_thread(self._list_pilots))
+                stored = await asyncio.to_thread(self._list_pilots)
+                self._seen, self._strays = sort_out(found, stored, are_several=self._owners.are_several)
                 self._observed_at = now
                 self._known |= {pilot.node for pilot in self._seen if pilot.state is not PilotState.GONE}
                 self._note_away(None, now)
         return None if self._away is not None or self._observed_at is None else self._seen
-
-    def _sort_out(self, found: Sequence[Pilot], stored: Sequence[StoredPilot]) -> None:
-        """Divide what the cluster shows into the pilots of this pool, and jobs that only have the name of one.
-
-        A pilot from a time when pilots were for all users ran as the system user that the server had then. Which one
-        that was, the store does not know: the oldest job of that name is taken for it, and no other one is ended while
-        the store has the pilot.
-        """
-        known = {(one.node, one.uid) for one in stored}
-        seen = [pilot for pilot in found if (pilot.node, pilot.uid) in known]
-        others = [pilot for pilot in found if (pilot.node, pilot.uid) not in known]
-        earlier = {one.node for one in stored if one.owner is None and one.uid is None} if self._find_user else set()
-        possible: dict[str, list[Pilot]] = {}
-        for pilot in others:
-            if pilot.node in earlier:
-                possible.setdefault(pilot.node, []).append(pilot)
-        shown = {pilot.node for pilot in seen if pilot.state is not PilotState.GONE}
-        seen += [
-            min(possible[node], key=lambda one: (one.state is PilotState.GONE, len(one.id), one.id))
-            for node in sorted(possible.keys() - shown)
-        ]
-        self._seen = tuple(seen)
-        self._strays = tuple(pilot for pilot in others if pilot.node not in possible)
 
     def _list_pilots(self) -> tuple[StoredPilot, ...]:
         return tuple(found for found in self._store.pilots.list() if found.cluster == self._cluster.kind)
@@ -310,17 +292,24 @@ class PilotPool:
         agents: Sequence[PilotAgent],
         now: float,
     ) -> OwnersPlan:
-        """Plan without the machine of a test, which is one of the maximum until it has ended."""
+        """Plan without the machine of a test, which is one of the maximum until it has ended.
+
+        While there is no room for it, it is none. If a machine was given back for it, it is one of the minimum.
+        """
         rules = self._rules
         is_running = self._test is not None and self._test.ended_at is None
         alive = {pilot.node for pilot in pilots or () if pilot.state is not PilotState.GONE}
-        if is_running or self._test_node in alive:
-            least, most = rules.min_pilots, rules.max_pilots - 1
+        room = self._test_room if is_running else None
+        if (is_running and not self._awaits_room) or self._test_node in alive:
+            least, most = max(0, rules.min_pilots - (room is not None)), rules.max_pilots - 1
             rules = msgspec.structs.replace(rules, min_pilots=min(least, most), max_pilots=most)
         pilots = None if pilots is None else [pilot for pilot in pilots if pilot.node != self._test_node]
         agents = [agent for agent in agents if agent.node != self._test_node]
+        agents = agents if room is None else room.mark(agents, now)
         if self._owners.are_several:
-            return self._plan_owners(rules, wishes, pilots, facts, agents, now)
+            if pilots is None:
+                return OwnersPlan()
+            return self._owners.plan(rules, wishes, pilots, facts.pilots, agents, now)
         (owner,) = self._owners.list()
         owner.target = min(max(owner.demand.now, rules.min_pilots), rules.max_pilots)
         plan = plan_pilots(rules, owner.demand, pilots, agents, now)
@@ -331,86 +320,12 @@ class PilotPool:
             starts = {}
         return OwnersPlan(starts=starts, leaving=plan.leaving, ending=plan.ending)
 
-    def _plan_owners(
-        self,
-        rules: PilotRules,
-        wishes: Sequence[Wish],
-        pilots: Sequence[Pilot] | None,
-        facts: _Facts,
-        agents: Sequence[PilotAgent],
-        now: float,
-    ) -> OwnersPlan:
-        if pilots is None:
-            return OwnersPlan()
-        whose = {one.node: (one.owner, one.uid) for one in facts.pilots}
-        fit = {owner.name: owner for owner in self._owners.list() if not owner.is_gone}
-        # While the system user of a user is not found, it is that of the newest pilot.
-        latest = {one.owner: one.uid for one in sorted(facts.pilots, key=lambda one: one.created_at)}
-        uids = {name: latest.get(name) if owner.user is None else owner.uid for name, owner in fit.items()}
-        alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
-        has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
-        self._note_waits(wishes, alive, facts, now)
-        first: list[Wish] = []
-        last: list[Wish] = []
-        for wish in wishes:
-            owner = fit.get(wish.owner)
-            # What a user does not get for now, others can have.
-            most = 0 if owner is None else min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
-            if owner is not None and most and owner.slow.holds(now):
-                last.append(msgspec.structs.replace(wish, least=1, most=most))
-            elif most:
-                first.append(msgspec.structs.replace(wish, least=min(wish.least, most), most=most))
-        given = divide_pilots((*first, *last), dict(has), rules.max_pilots)
-        groups = group(pilots, agents, whose)
-        asked = [(name, uids[name]) for name in given]
-        parties: list[Party] = []
-        for key in dict.fromkeys((*asked, *groups)):
-            owner, (mine, own_agents) = fit.get(key[0]), groups.get(key, ((), ()))
-            if owner is None or uids[key[0]] != key[1]:
-                parties.append(Party(owner=key[0], pilots=mine, agents=own_agents, given=None))
-                continue
-            owner.target = given.get(key[0], 0)
-            parties.append(
-                Party(
-                    owner=key[0],
-                    pilots=mine,
-                    agents=own_agents,
-                    demand=owner.demand,
-                    given=owner.target,
-                    is_paused=owner.is_paused(now),
-                )
-            )
-        is_long = self._short_since is not None and now - self._short_since >= SETTLE_S
-        plan = plan_owners(rules, parties, now, takes=is_long)
-        self._short_since = None if not plan.is_short else now if self._short_since is None else self._short_since
-        joined = {agent.node for agent in agents}
-        without_agent = {whose[one.node][0] for one in self._seen if one.node in whose and one.node not in joined}
-        for owner in self._owners.list():
-            if owner.name not in given:
-                owner.target = 0
-            if owner.name not in plan.missing:
-                owner.forgive(now, all_joined=owner.name not in without_agent)
-        return plan
-
-    def _note_waits(self, wishes: Sequence[Wish], alive: Sequence[Pilot], facts: _Facts, now: float) -> None:
-        """Note of each user who wants pilots how long the present ones wait."""
-        stored = {one.node: one for one in facts.pilots}
-        running, waits_since = Counter[str | None](), dict[str | None, float]()
-        for pilot in alive:
-            if (one := stored.get(pilot.node)) is not None and pilot.state is PilotState.WAITING:
-                waits_since[one.owner] = min(one.created_at, waits_since.get(one.owner, now))
-            elif one is not None:
-                running[one.owner] += 1
-        for wish in wishes:
-            owner = self._owners.get(wish.owner)
-            owner.note_wait(wish.least, running[wish.owner], waits_since.get(wish.owner), now)
-
     def _learn(self) -> None:
         """Take from the store what an earlier server has learned about the machines, counted and tested."""
         for state in self._store.pilots.read_states(self._now(), with_old=True):
             if state.kind != self._cluster.kind:
                 continue
-            self._idle, self._test = state.idle, state.test
+            self._idle, self._test, self._may_make_room = state.idle, state.test, False
             if not self._owners.are_several:
                 self._owners.learn(None, state.machine_kinds, state.gpu_types)
                 continue
@@ -471,7 +386,8 @@ class PilotPool:
             if is_failure and stored.node != self._test_node:  # a test says itself why it has failed
                 hint = self._cluster.explain_failure(stored.node, stored.uid)
                 told = f"{self._cluster.name} has ended a machine before its agent joined the pool{why}. {hint}"
-                self._pause(self._owners.get(stored.owner).failed, told.rstrip(), now)
+                owner = self._owners.get(stored.owner)
+                self._pause(owner, owner.failed, told.rstrip(), now)
             if stored.node in joined:
                 self._store.pilots.drain(stored.node, self._cluster.name, f"its machine was taken back{why}", now)
             if self._store.pilots.forget(stored.node, now):
@@ -507,13 +423,13 @@ class PilotPool:
             await asyncio.to_thread(self._store.pilots.drain, leaving.node, self._cluster.name, leaving.reason, now)
         try:
             for force in (False, True):
-                await self._end([end for end in plan.ending if end.force is force], now)
+                await self._end([end for end in plan.ending if end.force is force], facts, now)
         except ClusterAwayError as error:
             self._note_away(str(error), now)
         else:
             await self._start_all(plan, facts, now)
 
-    async def _end(self, ending: Sequence[Ending], now: float) -> None:
+    async def _end(self, ending: Sequence[Ending], facts: _Facts, now: float) -> None:
         """End pilots; each is asked again only after a while."""
         self._asked_at = {key: at for key, at in self._asked_at.items() if 0 <= now - at < _ASK_AGAIN_S}
         strays = {(pilot.id, pilot.uid) for pilot in self._strays}  # a user may give any number to a new pilot
@@ -528,8 +444,10 @@ class PilotPool:
             return
         if not await asyncio.to_thread(self._leads):
             return
+        whose = {(one.node, one.uid): one.owner for one in facts.pilots}
         for end in due:
-            _log.info("a pilot is ended", node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
+            told = self._name(whose.get((end.pilot.node, end.pilot.uid)))
+            _log.info("a pilot is ended", **told, node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
             self._asked_at[end.pilot.id, end.pilot.uid, end.force] = now
             # A stray may have the node of another pilot.
             if end.reason != _NOT_JOINED and (end.pilot.id, end.pilot.uid) not in strays:
@@ -560,14 +478,15 @@ class PilotPool:
     async def _start(self, owner: PilotOwner, number: int, facts: _Facts, now: float) -> None:
         if not await asyncio.to_thread(self._leads):  # what came before may have taken long
             return
-        refusal = await self._submit(await asyncio.to_thread(self._make_orders, owner, number, facts, now), now)
+        orders = await asyncio.to_thread(self._make_orders, owner, number, facts, now)
+        refusal = await self._submit(orders, owner, now)
         if refusal is None:
             owner.refused = Pause()
         else:
-            self._pause(owner.refused, f"{self._cluster.name} refuses new machines: {refusal}", now)
+            self._pause(owner, owner.refused, f"{self._cluster.name} refuses new machines: {refusal}", now)
 
-    async def _submit(self, orders: Sequence[PilotOrder], now: float) -> str | None:
-        """Give orders to the cluster; returns its words if it refuses one. Raises ClusterAwayError."""
+    async def _submit(self, orders: Sequence[PilotOrder], owner: PilotOwner, now: float) -> str | None:
+        """Give orders of one owner to the cluster; returns its words if it refuses one. Raises ClusterAwayError."""
         try:
             done = await self._cluster.start(orders)
         except ClusterAwayError:
@@ -581,7 +500,7 @@ class PilotPool:
             pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING, uid=uids[one.node])
             self._seen = (*self._seen, pilot)
             self._known |= {pilot.node} if one.pilot else set()
-            _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
+            _log.info("a pilot was asked for", **self._name(owner.name), node=pilot.node, pilot=pilot.id)
         kept = {one.node for one in taken}
         await self._forget_all((order.node for order in orders if order.node not in kept), now)
         # A user may stop the commands that run as this user: then others would wait for them again and again.
@@ -612,10 +531,14 @@ class PilotPool:
         secret = self._store.pilots.add(self._cluster.kind, node, now, owner=owner.name, uid=owner.uid)
         return PilotOrder(node=node, url=self._url, token=f"{secret}{self._token_suffix}", user=owner.user)
 
-    def _pause(self, pause: Pause, why: str, now: float) -> None:
+    def _pause(self, owner: PilotOwner, pause: Pause, why: str, now: float) -> None:
         if why != pause.why:
-            _log.warning("no new pilots for a while", cluster=self._cluster.name, error=why)
+            _log.warning("no new pilots for a while", **self._name(owner.name), error=why)
         pause.begin(why, now)
+
+    def _name(self, user: str | None) -> dict[str, str]:
+        """Return the cluster, and the user to whom a pilot belongs, for a line of the log."""
+        return {"cluster": self._cluster.name} | ({} if user is None else {"user": user})
 
     # ------------------------------------------------------------ tests
 
@@ -623,7 +546,7 @@ class PilotPool:
     def _is_testing(self) -> bool:
         return self._test is not None and not self._test.is_clean
 
-    async def _follow_test(self, snapshot: Snapshot, facts: _Facts, now: float) -> None:
+    async def _follow_test(self, snapshot: Snapshot, facts: _Facts, agents: Sequence[PilotAgent], now: float) -> None:
         """Begin the test that someone has asked for, and stop its job when it is decided."""
         test, found = self._test, cluster_tests.find_job(snapshot, self._cluster.kind)
         if test is None or test.ended_at is not None:
@@ -631,41 +554,107 @@ class PilotPool:
             if found is None or (test is not None and test.job == found) or (is_left and test is not None):
                 return
             test = pool.ClusterTest(job=found, state=cluster_tests.RUNNING, told="", node=self._test_node, began_at=now)
-            self._test_asked_at = self._test_refusal = self._test_away = None
+            self._test_asked_at = self._test_hindrance = self._test_refusal = None
+            self._test_away = self._test_room = None
+            self._may_make_room = True
+            await asyncio.to_thread(self._find_hindrance, test.job, now)
+        await self._make_room(test, facts, agents, now)
         seen = await asyncio.to_thread(self._look_at_test, test, snapshot, facts, now)
         self._test = cluster_tests.judge(test, seen, now)
         if self._test.ended_at is not None:
             _log.info("a test of a cluster has ended", cluster=self._cluster.name, told=self._test.told)
             await asyncio.to_thread(self._stop_job, test.job, now)
 
+    def _find_hindrance(self, job: str, now: float) -> None:
+        """Find out whether the user who has asked for a test can have a machine, before one is given back for it."""
+        with contextlib.suppress(NotFound):
+            owner = self._find_test_owner(job)
+            if self._find_user is not None:
+                owner.look_up(self._find_user, now)
+                self._test_hindrance = owner.refusal
+
+    def _find_test_owner(self, job: str) -> PilotOwner:
+        """Return whose the machine of a test is. Raises NotFound if there is no such job."""
+        return self._owners.get(None if self._find_user is None else self._store.jobs.get(job).owner)
+
+    async def _make_room(self, test: pool.ClusterTest, facts: _Facts, agents: Sequence[PilotAgent], now: float) -> None:
+        """Give one idle machine back if there is no room for that of a test, and no job needs it.
+
+        It is one of the user who has asked for the test, or of a pool of all users. A machine that is on its way out
+        makes room, too.
+        """
+        self._awaits_room = False
+        if self._test_room is not None:
+            self._test_room = self._test_room.watch(self._seen, now)
+            return
+        if test.ended_at is not None or self._away is not None or self._test_hindrance is not None:
+            return
+        shown = (one for one in self._seen if one.node == self._test_node and one.state is not PilotState.GONE)
+        pilot = next(shown, None)
+        is_most = pilot is None and self._test_asked_at is None and self._count_others() >= self._rules.max_pilots
+        told = self._test_refusal if pilot is None else pilot.reason if pilot.state is PilotState.WAITING else None
+        if not is_most and not cluster_tests.lacks_room(told or ""):
+            return
+        try:
+            owner = await asyncio.to_thread(self._find_test_owner, test.job)
+        except NotFound:
+            return
+        own = {one.node for one in facts.pilots if (one.owner, one.uid) == (owner.name, owner.uid)}
+        others = [one for one in self._seen if one.node != self._test_node]
+        is_late = now - test.began_at > cluster_tests.WAIT_LIMIT_S
+        node, is_spare, self._awaits_room = choose_room(
+            self._rules,
+            owner.demand,
+            others,
+            agents,
+            own,
+            now,
+            any_helps=is_most,
+            takes_idle=self._may_make_room and not is_late,
+        )
+        if node is None or not await asyncio.to_thread(self._leads):
+            return
+        if is_spare:
+            await asyncio.to_thread(self._store.pilots.drain, node, self._cluster.name, "a test needs its place", now)
+        self._test_room = Room(node, now)
+        if self._test_refusal is not None:
+            self._test_asked_at = self._test_refusal = None
+
+    def _find_room(self, now: float) -> str | None:
+        """Return the machine that is being given back for a test; None: there is none, or it takes too long."""
+        room = self._test_room
+        is_held = room is not None and room.left_at is None and now - room.since <= cluster_tests.WAIT_LIMIT_S
+        return room.node if room is not None and is_held else None
+
     async def _start_test(self, now: float) -> None:
         """Ask for the machine of a test that has none."""
         if self._test is None or self._test.ended_at is not None or self._test_asked_at is not None:
             return
-        if self._away is not None or self._observed_at is None or self._count_others() >= self._rules.max_pilots:
+        if self._test_hindrance is not None or self._away is not None or self._observed_at is None:
+            return
+        if self._find_room(now) is not None or self._count_others() >= self._rules.max_pilots:
             return
         if not await asyncio.to_thread(self._leads):
             return
+        try:
+            owner, order = await asyncio.to_thread(self._make_test_order, self._test.job, now)
+        except (Conflict, NotFound, UsageError) as error:
+            self._test_hindrance = str(error)
+            return
         self._test_asked_at = now
         try:
-            order = await asyncio.to_thread(self._make_test_order, self._test.job, now)
-            self._test_refusal = await self._submit([order], now)
-        except (Conflict, NotFound, UsageError) as error:
-            self._test_refusal = str(error)
+            self._test_refusal = await self._submit([order], owner, now)
         except ClusterAwayError as error:  # it has started none; it is asked again when it answers
             self._note_away(str(error), now)
             self._test_asked_at, first = None, now if self._test_away is None else self._test_away[0]
             self._test_away = first, now, str(error)
 
-    def _make_test_order(self, job: str, now: float) -> PilotOrder:
+    def _make_test_order(self, job: str, now: float) -> tuple[PilotOwner, PilotOrder]:
         """Record the machine of a test, which belongs to who has asked for it. Raises UsageError if none can."""
-        if self._find_user is None:
-            return self._make_order(self._test_node, self._owners.get(None), now)
-        owner = self._owners.get(self._store.jobs.get(job).owner)
-        owner.look_up(self._find_user, now)
-        if owner.unfit is not None:
-            raise UsageError(owner.unfit)
-        return self._make_order(self._test_node, owner, now)
+        owner = self._find_test_owner(job)
+        if owner.refusal is not None:
+            raise UsageError(owner.refusal)
+        return owner, self._make_order(self._test_node, owner, now)
 
     def _count_others(self) -> int:
         """Return how many machines the cluster gives, without that of a test."""
@@ -691,6 +680,7 @@ class PilotPool:
             first, last, why = self._test_away
             absences.append((last - first, why))
         away_s, away = max(absences, default=(0.0, None))
+        free_at = 0.0 if self._test_room is None else self._test_room.left_at or 0.0
         job = None
         with contextlib.suppress(NotFound):
             job = self._store.jobs.get(test.job)
@@ -703,12 +693,15 @@ class PilotPool:
             job_refusal=next((one.refusals.get(node) for one in snapshot.jobs if one.id == test.job), None),
             away=away,
             away_s=away_s,
+            hindrance=self._test_hindrance,
             refusal=self._test_refusal,
+            room_of=self._find_room(now),
+            awaits_room=self._awaits_room,
             was_asked=asked_at is not None,
             pilot=pilot,
             is_gone=has_ended,
             agent=agent,
-            pilot_since=asked_at,
+            pilot_since=None if asked_at is None else max(asked_at, free_at),
             running_since=None if pilot is None else self._running_since.get(pilot.id),
             last_words=self._cluster.read_last_words(node, asked_at, None if stored is None else stored.uid)
             if asked_at and (needs_words or is_missing)
@@ -759,6 +752,9 @@ class PilotPool:
             name=name,
             min_pilots=self._rules.min_pilots,
             max_pilots=self._rules.max_pilots,
+            max_pilots_per_user=self._rules.max_of_owner
+            if several and self._rules.max_of_owner < self._rules.max_pilots
+            else None,
             target=sum(owner.target for owner in owners),
             pilots=tuple(
                 pool.Pilot(
@@ -776,6 +772,7 @@ class PilotPool:
             gpu_types=shape.gpu_types,
             state="away" if self._away else "paused" if is_paused else "ok",
             num_slots=self._shape.num_slots,
+            has_gpus=self._shape.has_gpus,
             test=self._test,
             owners=tuple(
                 owner.describe(name, kind)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from legato.control.loop.coming import ComingMachines
 from legato.control.loop.deciding import make_snapshot
 from legato.control.loop.left_out import LeftOut
 from legato.control.loop.loop_state import RoundFacts
@@ -45,8 +46,15 @@ class WorkCache:
         return found
 
 
-def plan_submission(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
-    """Return what would happen if ``asker`` submitted ``new`` now. ``snapshot``: the result of `take_snapshot`."""
+class PoolView(NamedTuple):
+    """The pool as the policy sees it, and the machines that clusters may give."""
+
+    snapshot: policy.Snapshot
+    coming: ComingMachines
+
+
+def plan_submission(view: PoolView, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
+    """Return what would happen if ``asker`` submitted ``new`` now."""
     work = read_work(new.spec)
     job = policy.JobDemand(
         id=_NEW,
@@ -63,12 +71,10 @@ def plan_submission(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules:
         elastic=new.is_elastic,
         num_micro_batches=work.num_micro_batches,
     )
-    return plan(snapshot, job, rules)
+    return plan(view.snapshot, view.coming.add_to(job), rules)
 
 
-def take_snapshot(
-    store: Store, works: WorkCache, now: float, recent_use: tuple[policy.RecentUse, ...] = ()
-) -> policy.Snapshot:
+def take_view(store: Store, works: WorkCache, now: float, recent_use: tuple[policy.RecentUse, ...] = ()) -> PoolView:
     """Return the policy's view of the pool, as if no job were being resized.
 
     Args:
@@ -80,7 +86,8 @@ def take_snapshot(
     facts = store.loop.read_facts()
     snapshot = make_snapshot(RoundFacts(facts), {}, {}, works.of(facts), now, LeftOut())
     jobs = tuple(_as_settled(job) for job in snapshot.jobs)
-    return msgspec.structs.replace(snapshot, jobs=jobs, recent_use=recent_use)
+    coming = ComingMachines(facts.clusters, {node.name for node in facts.nodes}, now)
+    return PoolView(msgspec.structs.replace(snapshot, jobs=jobs, recent_use=recent_use), coming)
 
 
 def with_queues(snapshot: policy.Snapshot, wanted: Sequence[Queue]) -> policy.Snapshot:

@@ -24,7 +24,7 @@ from legato.server.authentication import Authenticator
 from legato.server.event_feed import Feed
 from legato.server.login_queue import LoginQueue
 from legato.server.node_samples import NodeSamples
-from legato.server.planning import WorkCache, plan_submission, take_snapshot
+from legato.server.planning import PoolView, WorkCache, plan_submission, take_view
 from legato.server.prometheus import ServerMetrics
 from legato.server.shared_answers import SharedAnswers, Turns
 from legato.server.uploads import CodeFolder, make_caps
@@ -148,7 +148,11 @@ class Services:
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job. It exists from the job's first start on."""
-        return self.settings.home_path / JOBS / job.id
+        return self.directory_of(job.id)
+
+    def directory_of(self, job: str) -> Path:
+        """Return the directory of the job with an id."""
+        return self.settings.home_path / JOBS / job
 
     def link_job(self, job: str) -> str | None:
         """Return the URL of a job's page in the console. None: the URL of the server is not known."""
@@ -156,13 +160,16 @@ class Services:
 
     async def snapshot(self) -> Snapshot:
         """Return the pool as the policy sees it, at most a second old. All requests share the snapshot."""
+        return (await self._view()).snapshot
+
+    async def _view(self) -> PoolView:
         use = await self._find_recent_use()
 
-        def read() -> Snapshot:
-            return take_snapshot(self.store, self.works, self.now(), use)
+        def read() -> PoolView:
+            return take_view(self.store, self.works, self.now(), use)
 
-        snapshot: Snapshot = await self.pool_views.get("snapshot", self.feed.last, read)
-        return snapshot
+        view: PoolView = await self.pool_views.get("snapshot", self.feed.last, read)
+        return view
 
     async def _find_recent_use(self) -> tuple[RecentUse, ...]:
         """Return the use on which the last decisions are based, or what was read in the last minute."""
@@ -180,10 +187,10 @@ class Services:
         """Return what would happen if a job were submitted. Computed in a thread, once for equal requests of a user."""
         key = (asker.name, msgspec.json.encode(new))
         async with self.turns.of(asker.name):
-            snapshot = await self.snapshot()
+            view = await self._view()
             rules, now = make_rules(self.settings), self.now()
             plan: Plan = await self.plans.get(
-                key, self.feed.last, lambda: plan_submission(snapshot, new, asker, rules, now)
+                key, self.feed.last, lambda: plan_submission(view, new, asker, rules, now)
             )
             return plan
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StrictFloat, StrictInt
 from legato.api.sweeps import SweepPlan
 from legato.core.errors import BadField
 from legato.server.bodies import Body, Count, JobFields, Name, Texts, Value
-from legato.sweeps.checking import MAX_PARAMETERS, MAX_TRIALS, MAX_VALUES, count_grid
+from legato.sweeps.checking import MAX_INT, MAX_PARAMETERS, MAX_TRIALS, MAX_VALUES, count_grid
 from legato.system.decoding import convert
 
 _MAX_ARGUMENTS: Final = 1000
@@ -37,6 +37,25 @@ class TunableBody(Body):
     high: Bound | None = None
     step: Bound | None = None
     log: bool = False
+    is_float: bool = False
+
+    def as_tunable(self, name: str) -> dict[str, Any]:
+        """Return the fields of the parameter in the plan.
+
+        Raises:
+            BadField: a list is said to be a range.
+        """
+        fields = self.model_dump(exclude={"is_float"})
+        if not self.is_float:
+            return fields
+        if self.values is not None:
+            raise BadField(
+                f"parameters.{name[:100]}.is_float",
+                f"'parameters.{name[:100]}' has values, and is_float is for ranges. Leave is_float out.",
+            )
+        bounds = {field: fields[field] for field in ("low", "high", "step") if fields[field] is not None}
+        # What is too large for a float is refused later.
+        return fields | {field: float(bound) for field, bound in bounds.items() if abs(bound) <= MAX_INT}
 
 
 class PruningBody(Body):
@@ -81,7 +100,8 @@ class SweepBody(Body):
         Raises:
             BadField: the number of trials is missing, or the grid has endless points.
         """
-        fields = self.model_dump(exclude={"name", "job"})
+        fields = self.model_dump(exclude={"name", "job", "parameters"})
+        fields["parameters"] = {name: one.as_tunable(name) for name, one in self.parameters.items()}
         if self.num_trials is not None:
             return convert(fields, SweepPlan)
         if self.search == "list":

@@ -173,7 +173,8 @@ class WebhookSender:
         try:
             found = self._resolve(host, port)
         except (OSError, UnicodeError) as error:
-            raise _NotAllowedError(f"the name '{host}' cannot be looked up: {error}") from error
+            why = (isinstance(error, OSError) and error.strerror) or error
+            raise _NotAllowedError(f"the name '{host}' cannot be looked up: {why}") from error
         whys = {address: self.refuse(address) for address in found}
         allowed = [address for address, why in whys.items() if why is None]
         if not allowed:

@@ -143,13 +143,13 @@ class WebhookLoop:
     def _add(self, found: Iterable[_Found], upto: int | None, fence: int, these: Sequence[WatchedWebhook]) -> int:
         """Write messages, and in the last transaction that the events up to ``upto`` were considered for these."""
         new, num = self._write(self._keep_visible(found)), 0
-        ids = [one.id for one in these]
+        read = {one.id: one.conditions_since for one in these}
         while True:
             part = list(itertools.islice(new, _NUM_AT_A_TIME))
             is_last = len(part) < _NUM_AT_A_TIME
             if part or upto is not None:
                 done = upto if is_last else None
-                num += self._here.store.webhooks.add(part, done, fence, self._here.now(), ids)
+                num += self._here.store.webhooks.add(part, done, fence, self._here.now(), read)
             if is_last:
                 return num
 
@@ -292,12 +292,12 @@ def _read_end(event: Event) -> Stage | None:
 
 
 def _list_waits(jobs: Iterable[Job], watched: Watched, since: float, now: float) -> Iterator[_Found]:
-    """Yield the waits that have become too long: after ``since``, after the webhook was added, and until now."""
+    """Yield the waits that have become too long: after ``since``, after the webhook got its conditions, until now."""
     for job in jobs:
         for one in watched.of(job):
             if one.waiting_s is None:
                 continue
             at = job.staged_at + one.waiting_s
-            if max(one.created_at, since) < at <= now:
+            if max(one.created_at, one.conditions_since, since) < at <= now:
                 cause = f"w{job.id}@{job.staged_at:.3f}"
                 yield _Found(one, cause, News.WAITING, job, *describe_wait(job, one.waiting_s, now))

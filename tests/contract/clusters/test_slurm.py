@@ -594,6 +594,7 @@ def test_the_last_words_of_a_users_pilot_are_no_file_of_the_server(shared: Users
         ({"url": "head:8765"}, "write it as https://HOST:PORT"),
         ({"folder": "tmp"}, "write an absolute path"),
         ({"max_agents_per_user": 2}, "cannot have max_agents_per_user with run_jobs_as=server"),
+        ({"max_agents_per_user": 5}, "max_agents_per_user (5) is above max_agents (4), the maximum of all users"),
         ({"partition": ""}, "write a name of Slurm"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 from tests.unit.server.platform import NOW, Platform, check_problem
+from tests.unit.server.test_agents import find_node
 from tests.unit.server.test_pilots import World
 from tests.unit.server.test_projects import define, make
 
@@ -152,11 +153,13 @@ def test_a_machine_that_another_one_replaces_takes_the_place_of_a_test(world: Te
     world.want = 2
     world.round()
     world.let_join("fake-1", ends_at=world.platform.now + 600)
+    world.round(0)
+    world.start(world.platform.submit(), "fake-1/0")
     assert world.ask().status_code == 201
     world.round()
     assert set(world.alive()) == {"fake-1", "fake-2"}
     world.round()
-    assert "max_agents allows no more" in world.test()["told"]
+    assert "as many as max_agents allows" in world.test()["told"]
     assert set(world.alive()) == {"fake-1", "fake-2"}
 
 
@@ -168,7 +171,232 @@ def test_a_machine_too_many_is_not_asked_for(world: TestedWorld) -> None:
     world.begin()
     assert set(world.alive()) == {"fake-1"}
     assert (world.test()["state"], world.test()["is_clean"]) == ("failed", True)
-    assert "gives 1 machines already, and max_agents allows no more; raise max_agents" in world.test()["told"]
+    assert world.test()["told"] == (
+        "Legato has 1 machine of Fake, as many as max_agents allows, and can give none back: jobs or other users need "
+        "them; raise max_agents, or test it later."
+    )
+
+
+def fill(world: TestedWorld, **rules: int) -> None:
+    """Let two machines, which no job uses, be all that the cluster or the settings have."""
+    world.rules = msgspec.structs.replace(world.rules, idle_s=1000, **rules)
+    world.restart()
+    world.want = 4
+    world.round()
+    for node in ("fake-1", "fake-2"):
+        world.let_join(node)
+        world.round()
+    world.want = 0
+    for _ in range(3):  # no job has needed them lately
+        world.round(30)
+        beat(world)
+
+
+def beat_one(world: TestedWorld, node: str) -> bool:
+    return bool(world.beat(node)["leave"])
+
+
+def beat(world: TestedWorld) -> list[str]:
+    """Let both machines report; returns those that leave."""
+    return [node for node in ("fake-1", "fake-2") if world.beat(node)["leave"]]
+
+
+def test_a_test_gets_the_place_of_an_idle_machine_if_max_agents_allows_no_more(world: TestedWorld) -> None:
+    fill(world, max_pilots=2)
+    world.begin()
+    world.round()
+    assert world.test()["told"] == "There is no room for the test yet: Legato gives machine fake-1 back to Fake."
+    assert (beat(world), set(world.alive())) == (["fake-1"], {"fake-1", "fake-2"})
+    assert find_node(world.platform, "fake-1")["agent"]["drain_reason"] == "a test needs its place"
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    assert set(world.alive()) == {"fake-2", NODE}
+    assert (world.test()["state"], beat_one(world, "fake-2")) == ("running", False)
+
+
+def test_no_machine_of_a_job_that_needs_more_makes_room_for_a_test(world: TestedWorld) -> None:
+    """One of its two machines has joined, and is idle because the other one waits in the queue of the cluster."""
+    world.rules = msgspec.structs.replace(world.rules, max_pilots=2, idle_s=1000)
+    world.restart()
+    world.want = 4
+    world.round()
+    world.let_join("fake-1")
+    for _ in range(5):
+        world.round(30)
+        world.beat("fake-1")
+    world.begin()
+    assert world.test()["told"].startswith("Legato has 2 machines of Fake, as many as max_agents allows")
+    world.round()
+    assert (beat_one(world, "fake-1"), set(world.alive())) == (False, {"fake-1", "fake-2"})
+    assert world.engine.ended == []
+
+
+@pytest.mark.parametrize("want", [2, 4])
+def test_no_machine_that_a_job_needs_makes_room_for_a_test_in_a_full_cluster(world: TestedWorld, want: int) -> None:
+    fill(world)
+    world.want = want
+    world.begin()
+    for _ in range(3):
+        world.round()
+        assert beat(world) == (["fake-1"] if want == 2 else [])
+    assert {"fake-1", "fake-2", NODE} == set(world.alive())
+
+
+def test_one_machine_and_no_waiting_one_makes_room_for_a_test(world: TestedWorld) -> None:
+    """The machine that waits is the third of ``min_pilots``."""
+    fill(world, max_pilots=3, min_pilots=3)
+    assert set(world.alive()) == {"fake-1", "fake-2", "fake-3"}
+    world.begin()
+    for _ in range(2):
+        world.round(1)
+        assert beat(world) == ["fake-1"]
+    assert (world.engine.ended, set(world.alive())) == ([], {"fake-1", "fake-2", "fake-3"})
+
+
+def test_a_test_waits_for_a_machine_that_a_job_has_needed_within_the_last_minute(world: TestedWorld) -> None:
+    """The job may be between two attempts. Until then, nothing is given back, and no machine that waits is ended."""
+    fill(world, max_pilots=3, min_pilots=3)
+    world.want = 4
+    world.round()
+    world.want = 0
+    assert world.ask().status_code == 201
+    for _ in range(5):
+        world.round(10)
+        assert beat(world) == []
+        assert "when no job has needed it for a minute" in world.test()["told"]
+    assert (world.engine.ended, NODE in world.alive()) == ([], False)
+    world.round(10)
+    assert beat(world) == ["fake-1"]
+
+
+def test_a_machine_that_has_just_become_idle_makes_room_for_a_test_a_moment_later(world: TestedWorld) -> None:
+    fill(world, max_pilots=2)
+    job = world.platform.submit()
+    world.start(job, "fake-1/0", "fake-2/0")
+    world.round()
+    assert world.ask().status_code == 201
+    world.end_job(job)
+    world.round(1)
+    assert (world.test()["state"], beat(world)) == ("running", [])
+    world.round()
+    assert (world.test()["state"], beat(world)) == ("running", ["fake-1"])
+
+
+def test_a_machine_that_leaves_already_makes_room_for_a_test(world: TestedWorld) -> None:
+    fill(world, max_pilots=2)
+    for _ in range(10):
+        world.round(100)
+        left = beat(world)
+    assert left == ["fake-1", "fake-2"]
+    world.begin()
+    assert world.test()["told"] == "There is no room for the test yet: Legato gives machine fake-1 back to Fake."
+    assert set(world.alive()) == {"fake-1", "fake-2"}
+
+
+def test_a_new_leader_gives_no_second_machine_back_for_a_test(world: TestedWorld) -> None:
+    fill(world, min_pilots=2)
+    world.begin()
+    world.round()
+    assert beat(world) == ["fake-1"]
+    for _ in range(2):
+        world.restart()
+        for _ in range(3):
+            world.round()
+            assert beat(world) == ["fake-1"]
+        assert "Legato gives machine fake-1 back to Fake" in world.test()["told"]
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.restart()
+    for _ in range(3):
+        world.round()
+        assert (beat_one(world, "fake-2"), world.test()["state"]) == (False, "running")
+
+
+def test_jobs_get_machines_while_a_test_waits_for_its_own(world: TestedWorld) -> None:
+    fill(world)
+    world.begin()
+    world.round()
+    assert beat(world) == ["fake-1"]
+    world.want = 4
+    world.round()
+    assert set(world.alive()) == {"fake-1", "fake-2", "fake-3", NODE}
+
+
+def test_the_wait_for_the_machine_of_a_test_begins_when_there_is_room(world: TestedWorld) -> None:
+    fill(world)
+    world.begin()
+    for _ in range(10):
+        world.round(28)
+        beat(world)
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    for _ in range(9):
+        world.round(30)
+        assert (beat_one(world, "fake-2"), world.test()["state"]) == (False, "running")
+    for _ in range(3):
+        world.round(30)
+    assert "has given no machine within 300 s: Resources" in world.test()["told"]
+
+
+def test_a_test_gets_the_place_of_one_idle_machine_if_the_cluster_is_full(world: TestedWorld) -> None:
+    """That of the test counts for the minimum: Kubernetes might start another one first."""
+    fill(world, min_pilots=2)
+    job = world.begin()
+    assert set(world.alive()) == {"fake-1", "fake-2", NODE}
+    for _ in range(3):  # its machine waits because of 'Resources'
+        world.round()
+        world.beat("fake-2")
+    assert "Legato gives machine fake-1 back" in world.test()["told"]
+    assert (beat(world), set(world.alive())) == (["fake-1"], {"fake-1", "fake-2", NODE})
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    world.beat("fake-2")
+    world.round()
+    assert world.test()["told"] == "Machine 3 waits in the queue of Fake: Resources."
+    assert (beat_one(world, "fake-2"), set(world.alive())) == (False, {"fake-2", NODE})
+    world.let_train(job)
+    world.round()
+    assert set(world.alive()) == {"fake-2", NODE}
+    world.end_job(job)
+    world.round()
+    world.round()
+    assert set(world.alive()) == {"fake-1", "fake-2", NODE}
+
+
+def test_no_idle_machine_is_given_back_for_a_test_that_waits_for_something_else(world: TestedWorld) -> None:
+    fill(world)
+    world.begin()
+    world.engine.set(world.alive()[NODE], PilotState.WAITING, reason="Priority")
+    for _ in range(3):
+        world.round()
+        assert beat(world) == []
+    assert world.test()["told"] == "Machine 3 waits in the queue of Fake: Priority."
+
+
+def test_a_cluster_that_refuses_because_idle_machines_use_a_quota_is_asked_again(world: TestedWorld) -> None:
+    fill(world)
+    world.engine.refusal = "pods is forbidden: exceeded quota: gpus"
+    world.begin()
+    world.round()
+    assert (world.test()["state"], beat(world)) == ("running", ["fake-1"])
+    world.engine.refusal = None
+    world.round()
+    assert NODE not in world.alive(), "the quota is still used"
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    assert (world.test()["state"], set(world.alive())) == ("running", {"fake-2", NODE})
+
+
+def test_an_idle_machine_that_does_not_end_does_not_hold_up_a_test_for_good(world: TestedWorld) -> None:
+    fill(world, max_pilots=2)
+    world.begin()
+    for _ in range(31):
+        world.round(10)
+        beat(world)
+    assert world.test()["told"].startswith("Legato has 2 machines of Fake, as many as max_agents allows")
 
 
 def test_a_refusal_is_the_verdict_and_says_what_to_do(world: TestedWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pwd
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from legato.control.settings import Settings, read_settings
 from legato.core.errors import SettingsError, UsageError
@@ -63,6 +65,29 @@ def test_a_home_that_users_of_jobs_cannot_reach_is_refused(tmp_path: Path, monke
         check_isolation(make_settings(closed / "home", run_jobs_as="submitter"), is_open=True)
 
 
+def test_a_server_does_not_start_with_a_system_user_that_can_do_what_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "_check_capabilities", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    for name in {"root", own}:
+        settings = make_settings(tmp_path, run_jobs_as="submitter", job_users=f"ann=nobody,ben={name}")
+        with pytest.raises(UsageError, match=f"Cannot start .* gives 'ben' the system user '{name}', which can do all"):
+            check_isolation(settings, is_open=True)
+
+
+def test_a_server_warns_of_users_who_have_one_system_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person may have two accounts of Legato: that is no error. Two people with one system user may be one."""
+    monkeypatch.setattr(isolation, "_check_capabilities", lambda _: None)
+    monkeypatch.setattr(isolation, "close_home", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    users = "ann=nobody,ben=daemon,cleo=daemon,dan=no-such-user,eva=no-such-user"
+    with capture_logs() as logs, contextlib.suppress(UsageError):  # other users cannot reach the folder of a test
+        check_isolation(make_settings(tmp_path, run_jobs_as="submitter", job_users=users), is_open=True)
+    assert [(one["log_level"], one["job_users"]) for one in logs] == [("warning", "ben=daemon, cleo=daemon")]
+
+
 def test_a_home_shows_jobs_the_way_to_their_own_alone(tmp_path: Path) -> None:
     for name in ("jobs/j-old", "code/abc", "data"):
         (tmp_path / name).mkdir(parents=True)
@@ -88,9 +113,7 @@ def test_submitters_are_users_of_the_system_and_not_its_masters(tmp_path: Path) 
     assert nobody.pw_gid in found.groups
     with pytest.raises(UsageError, match="would run as the system user 'root', which can do all that the server can"):
         check_submitter(settings, "ben", "Cannot submit")
-    with pytest.raises(
-        UsageError, match="Cannot submit: the machine that runs it has no system user 'carl-of-nowhere'"
-    ):
+    with pytest.raises(UsageError, match="Cannot submit: the server's machine has no system user 'carl-of-nowhere'"):
         check_submitter(settings, "carl-of-nowhere", "Cannot submit")
     check_submitter(make_settings(tmp_path), "carl-of-nowhere", "Cannot submit")
 
@@ -108,6 +131,7 @@ def test_jobs_run_as_the_server_by_default(platform: Platform, tmp_path: Path) -
         ({"pool_uids": "1-4294967295"}, "write FIRST-LAST"),
         ({"job_users": "ann"}, "'ann' is not USER=SYSTEMUSER"),
         ({"job_users": "ann="}, "'ann=' is not USER=SYSTEMUSER"),
+        ({"job_users": "ann=x,ben=y,ann=z"}, "it names 'ann' twice"),
         ({"run_jobs_as": "root"}, "must be 'server', 'submitter' or 'pool'"),
     ],
 )

@@ -386,6 +386,22 @@ def test_a_merge_patch(platform: Platform) -> None:
     assert platform.ask("PATCH", f"jobs/{job}", {}).json()["version"] == 3, "nothing is no change"
 
 
+def test_notes_are_for_those_who_see_the_job_also_after_its_end(platform: Platform) -> None:
+    job = platform.submit()
+    assert platform.get(f"jobs/{job}")["notes"] == ""
+    platform.start(job)
+    platform.end(job)
+    changed = platform.ask("PATCH", f"jobs/{job}", {"notes": "lr too high\n→ try 0.1"})
+    assert changed.json()["notes"] == "lr too high\n→ try 0.1", changed.text
+    assert platform.get("jobs", who="eye")["items"][0]["notes"] == "lr too high\n→ try 0.1"
+    event = platform.get(f"jobs/{job}/events")["items"][-1]
+    assert (event["kind"], event["reason"]) == ("changed", "'ann' changed notes")
+    assert platform.ask("PATCH", f"jobs/{job}", {"notes": "x" * 1000}).status_code == 200
+    check_problem(platform.ask("PATCH", f"jobs/{job}", {"notes": "x" * 1001}), 422, "invalid", "at most 1000")
+    assert platform.ask("PATCH", f"jobs/{job}", {"notes": "mine"}, who="eye").status_code == 403
+    assert platform.ask("PATCH", f"jobs/{job}", {"notes": ""}).json()["notes"] == ""
+
+
 def test_patches_that_cannot_be_used(shared: Platform) -> None:
     job = shared.submit("admin", queue="admins")
     for body, told in [
@@ -595,3 +611,8 @@ def test_a_name_that_others_use_too_means_ones_own_job(platform: Platform) -> No
     for verb in ("pause", "stop"):
         check_problem(platform.ask("POST", f"jobs/only/{verb}"), 403, "forbidden", "it belongs to 'ben'")
     assert platform.ask("POST", "jobs/only/stop", who="admin").json()["id"] == only
+
+
+def test_who_may_not_change_notes_learns_that_they_are_notes(platform: Platform) -> None:
+    refused = platform.ask("PATCH", f"jobs/{platform.submit()}", {"notes": "mine"}, who="eye")
+    check_problem(refused, 403, "forbidden", "Cannot change the notes of job")

@@ -225,6 +225,12 @@ def test_lines_are_not_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [line.step for line in lines.read(file, 6)] == [8], "it was cut"
 
 
+def test_lines_that_are_nested_too_deeply_are_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"step":1}\n{"x":' + b"[" * 5000 + b"]" * 5000 + b',"step":9}\n{"step":2}\n')
+    assert [line.step for line in Lines(Line, lambda line: line.step).read(file)] == [1, 2]
+
+
 def test_lines_without_an_end_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "_STRETCH_BYTES", 64)
     monkeypatch.setattr(lines_module, "_MAX_LINE_BYTES", 1000)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.server.platform import ADMIN, JOB, Platform
-from tests.unit.server.test_cluster_tests import TestedWorld
+from tests.unit.server.test_cluster_tests import NODE, TestedWorld
 from tests.unit.server.test_pilots import URL, World
 
 from legato.clusters.demand import PilotShape
@@ -132,6 +134,26 @@ def test_a_refusal_or_failure_pauses_the_pool_of_one_user_only(world: OwnersWorl
     world.round(pilot_owners.FIRST_PAUSE_S)
     assert {"fake-ann-1", "fake-ann-2"} <= world.uids_of().keys()
     assert world.owners()["ann"]["trouble"] is None
+
+
+def test_the_log_names_the_users_of_pilots(world: OwnersWorld) -> None:
+    world.engine.refusals[1002] = "Invalid account"
+    world.jobs = {"ann": 2, "ben": 2}
+    stranger = JobUser(uid=4242, gid=1, name="x", home="/")
+    world.engine.submit("pool", PilotOrder(node="fake-ann-1", url=URL, token="t", user=stranger))
+    with capture_logs() as logs:
+        world.round()
+        world.engine.set(world.alive()["fake-ann-1"], PilotState.WAITING, reason="Resources")
+        world.jobs = {}
+        world.round(pilot_owners.SETTLE_S + 5)
+        world.round(pilot_owners.SETTLE_S + 5)
+    told = [(one["event"], one.get("user"), one.get("node"), one.get("pilot")) for one in logs]
+    assert told == [
+        ("a pilot is ended", None, "fake-ann-1", "1"),  # a job of another user with the name of a pilot
+        ("a pilot was asked for", "ann", "fake-ann-1", "2"),
+        ("no new pilots for a while", "ben", None, None),
+        ("a pilot is ended", "ann", "fake-ann-1", "2"),
+    ]
 
 
 def test_users_are_named_to_people_and_not_in_metrics(world: OwnersWorld, platform: Platform) -> None:
@@ -513,7 +535,97 @@ def test_a_test_of_a_user_without_an_account_says_so(world: OwnersWorld) -> None
     world.round()
     world.round()
     assert world.test()["state"] == "failed"
-    assert "no account" in world.test()["told"]
+    assert world.test()["told"] == "Legato cannot ask Fake for a machine: no account."
+
+
+def test_a_test_of_an_admin_without_a_system_user_says_what_to_do_and_does_not_blame_the_cluster(
+    world: OwnersWorld, platform: Platform
+) -> None:
+    settings = Settings(home=platform.home, run_jobs_as="submitter", job_users=("admin=no-such-user",))
+    world.find_user = partial(find_pilot_user, settings, platform.store)  # type: ignore[method-assign]
+    world.restart()
+    world.begin()
+    world.round()
+    assert world.test()["told"] == (
+        "Legato cannot ask Fake for a machine: the server's machine has no system user 'no-such-user' for jobs of "
+        "'admin'; make it on the server's machine and on the nodes, name another one in job_users and restart the "
+        "server, or check that the directory of users answers."
+    )
+    assert world.engine.orders == {}
+
+
+def let_idle(world: OwnersWorld, *nodes: str) -> None:
+    """Let machines join, and their users have no jobs for a while."""
+    world.round()
+    for node in nodes:
+        world.let_join(node)
+    world.jobs = {name: number for name, number in world.jobs.items() if f"fake-{name}-1" not in nodes}
+    for _ in range(4):
+        world.round(30)
+        assert not any(world.beat(node)["leave"] for node in nodes)
+
+
+@pytest.fixture
+def full(platform: Platform) -> OwnersWorld:
+    """A world that may have two machines, which stay for long without a job."""
+    return OwnersWorld(platform, max_pilots=2, idle_s=1000)
+
+
+def test_an_admin_who_can_have_no_machine_makes_no_room_for_a_test(full: OwnersWorld) -> None:
+    full.jobs = {"admin": 4}
+    let_idle(full, "fake-admin-1", "fake-admin-2")
+    del full.uids["admin"]
+    full.begin()
+    full.round(1)
+    assert full.test()["told"] == "Legato cannot ask Fake for a machine: no account."
+    assert full.beat("fake-admin-1")["leave"] is full.beat("fake-admin-2")["leave"] is False
+
+
+def test_only_an_idle_machine_of_the_admin_makes_room_for_a_test(full: OwnersWorld) -> None:
+    full.jobs = {"ann": 2, "admin": 2}
+    let_idle(full, "fake-ann-1", "fake-admin-1")
+    full.begin()
+    assert [full.beat(f"fake-{name}-1")["leave"] for name in ("ann", "admin")] == [False, True]
+    full.beat("fake-admin-1", leaving=True)
+    full.end("fake-admin-1")
+    full.round()
+    assert full.uids_of() == {"fake-ann-1": 1001, NODE: 1003}
+
+
+def test_no_machine_of_another_user_makes_room_for_a_test(full: OwnersWorld) -> None:
+    full.jobs = {"ann": 2, "ben": 2}
+    let_idle(full, "fake-ann-1")
+    full.let_join("fake-ben-1")
+    full.begin()
+    assert full.test()["told"].startswith("Legato has 2 machines of Fake, as many as max_agents allows, and can give")
+    full.round(1)
+    assert [full.beat(f"fake-{name}-1")["leave"] for name in ("ann", "ben")] == [False, False]
+    assert full.engine.ended == []
+
+
+@pytest.mark.parametrize("reason", ["QOSMaxGRESPerUser", "Resources"])
+def test_a_test_that_waits_keeps_no_machine_from_others_and_takes_none_of_theirs(
+    platform: Platform, reason: str
+) -> None:
+    world = OwnersWorld(platform, max_pilots=6, idle_s=1000)
+    world.jobs = {"ann": 2}
+    let_idle(world, "fake-ann-1")
+    world.begin()
+    world.engine.set(world.alive()[NODE], PilotState.WAITING, reason=reason)
+    world.round()
+    assert world.beat("fake-ann-1")["leave"] is False
+    world.jobs = {"ben": 8, "ann": 4}
+    world.round()
+    assert {"fake-ann-2", "fake-ben-1", "fake-ben-2", "fake-ben-3"} <= world.uids_of().keys()
+
+
+def test_a_machine_of_another_user_that_leaves_makes_room_only_if_max_agents_is_the_limit(full: OwnersWorld) -> None:
+    full.jobs = {"ann": 4}
+    let_idle(full, "fake-ann-1", "fake-ann-2")
+    full.platform.store.pilots.drain("fake-ann-2", "Fake", "it is idle", full.platform.now)
+    full.begin()
+    assert full.test()["told"] == "There is no room for the test yet: Legato gives machine fake-ann-2 back to Fake."
+    assert full.beat("fake-ann-1")["leave"] is False
 
 
 def test_pilots_from_a_time_without_users_are_emptied(world: OwnersWorld, platform: Platform) -> None:
@@ -579,6 +691,18 @@ def test_a_plan_promises_no_slots_of_machines_of_other_users(world: OwnersWorld,
     assert "machines that belong to no other user than ben have no slots" in plans["ben"]["reason"]
 
 
+def test_a_user_without_machines_needs_none_and_the_limits_of_each_are_shown(platform: Platform) -> None:
+    world = OwnersWorld(platform, max_of_owner=2)
+    world.jobs = {"ann": 4}
+    world.round()
+    (found,) = platform.get("clusters", who="ben")["items"]
+    assert (found["target"], found["max_pilots"], found["max_pilots_per_user"]) == (0, 4, 2)
+    world.rules = msgspec.structs.replace(world.rules, max_of_owner=4)
+    world.restart()
+    world.round()
+    assert world.cluster()["max_pilots_per_user"] is None
+
+
 def test_users_see_their_own_machines_of_a_cluster_and_how_many_others_have(
     world: OwnersWorld, platform: Platform
 ) -> None:
@@ -587,8 +711,9 @@ def test_users_see_their_own_machines_of_a_cluster_and_how_many_others_have(
     seen = {}
     for who in ("admin", "ann", "ben"):
         (found,) = platform.get("clusters", who=who)["items"]
-        seen[who] = {one["owner"] for one in found["pilots"]}, len(found["pilots"]), found["num_of_others"]
-    assert seen == {"admin": ({"ann", "ben"}, 3, 0), "ann": ({"ann"}, 2, 1), "ben": ({"ben"}, 1, 2)}
+        owners = {one["owner"] for one in found["pilots"]}
+        seen[who] = owners, len(found["pilots"]), found["num_of_others"], found["target"]
+    assert seen == {"admin": ({"ann", "ben"}, 3, 0, 3), "ann": ({"ann"}, 2, 1, 2), "ben": ({"ben"}, 1, 2, 1)}
     (found,) = platform.store.pilots.read_states(platform.now)
     assert found.only_of("ben").describe() == (
         "1 machine waits in the queue of Fake: Resources.",

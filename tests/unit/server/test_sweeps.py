@@ -83,6 +83,13 @@ def begin(platform: Platform, job: str) -> None:
     ("fields", "field", "told"),
     [
         ({"parameters": {"lr": {"low": 1.0, "high": 0.1}}}, "body.parameters.lr.low", "below high"),
+        ({"parameters": {"lr": {"low": 1, "high": 10**400}}}, "body.parameters.lr.high", "not a number between"),
+        (
+            {"parameters": {"lr": {"low": 1, "high": 10**400, "is_float": True}}},
+            "body.parameters.lr.high",
+            "not a number between",
+        ),
+        ({"parameters": {"lr": {"values": [1], "is_float": True}}}, "body.parameters.lr.is_float", "is for ranges"),
         ({"parameters": {"lr": {"low": "1e-3", "high": 0.1}}}, "body.parameters.lr.low.int", "whole number"),
         ({"parameters": {"bad name": {"values": [1]}}}, "body.job.parameters", "not a valid name of a parameter"),
         ({"parameters": {"lr": {"values": ["ok", "x" * 20_000]}}}, "body.job.parameters", "more than 10000 characters"),
@@ -121,6 +128,18 @@ def test_a_sweep_that_cannot_run_is_refused(
     assert shared.get("sweeps")["items"] == []
 
 
+def test_a_range_between_whole_numbers_has_others_too_if_the_request_says_so(platform: Platform) -> None:
+    """JavaScript writes 1.0 as 1."""
+    platform.lead()
+    bounds = {"low": 0, "high": 1, "is_float": True}
+    found = platform.get(f"sweeps/{start(platform, parameters={'dropout': bounds})}")
+    assert found["parameters"]["dropout"] == {"values": None, "low": 0.0, "high": 1.0, "step": None, "log": False}
+    assert Sweeper(platform.services, lambda: 0.0).round()
+    values = [trial["parameters"]["dropout"] for trial in trials_of(platform, found["id"])]
+    assert values
+    assert all(0.0 < value < 1.0 for value in values)
+
+
 def test_viewers_start_none_and_closed_queues_take_none(shared: Platform) -> None:
     check_problem(shared.ask("POST", "sweeps", SWEEP, who="eye"), 403, "forbidden", "viewer")
     job = {**SWEEP["job"], "queue": "admins"}
@@ -137,7 +156,7 @@ def test_viewers_start_none_and_closed_queues_take_none(shared: Platform) -> Non
 def test_trials_are_jobs_of_the_owner_within_the_limits(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, max_slots=4)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     assert sweeper.round()
     assert not sweeper.round()
     first, second = trials_of(platform, sweep)
@@ -162,7 +181,7 @@ def test_trials_are_jobs_of_the_owner_within_the_limits(platform: Platform) -> N
 def test_a_trial_that_is_not_among_the_best_is_stopped_with_its_reason(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, pruning=HALVING)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     good, bad = (trial["job"] for trial in trials_of(platform, sweep))
     for job, value in ((good, 0.9), (bad, 0.1)):
@@ -188,17 +207,17 @@ def test_a_trial_that_is_not_among_the_best_is_stopped_with_its_reason(platform:
 def test_a_job_that_ran_on_without_a_server_is_pruned_by_the_report_that_decided_it(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, pruning=HALVING, parallel=1)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     (first,) = trials_of(platform, sweep)
     begin(platform, first["job"])
     log(platform, first["job"], [0.9] * 8)
     platform.end(first["job"])
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     second = trials_of(platform, sweep)[1]
     begin(platform, second["job"])
     log(platform, second["job"], [0.95, 0.2, 0.99])
     platform.end(second["job"])
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     done = trials_of(platform, sweep)[1]
     assert (done["state"], done["value"], done["job_stage"]) == ("pruned", 0.2, "succeeded")
 
@@ -210,7 +229,7 @@ def reports_of(platform: Platform, sweep: str, number: int = 0) -> list[tuple[in
 def test_an_epoch_counts_when_it_is_over_by_its_last_value(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, pruning=HALVING)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     first, second = (trial["job"] for trial in trials_of(platform, sweep))
     begin(platform, first)
@@ -229,7 +248,7 @@ def test_an_epoch_counts_when_it_is_over_by_its_last_value(platform: Platform) -
     # A server that reads all at once records the same.
     begin(platform, second)
     write_values(platform, second, every_step, "accuracy")
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     assert reports_of(platform, sweep, 1) == reports_of(platform, sweep)
 
 
@@ -237,13 +256,13 @@ def test_the_last_epoch_of_a_job_is_not_compared(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, pruning=HALVING, parallel=1)
     for number, value in enumerate((0.9, 0.1)):
-        Sweeper(platform.services).round()
+        Sweeper(platform.services, lambda: 0.0).round()
         job = trials_of(platform, sweep)[number]["job"]
         begin(platform, job)
         write_values(platform, job, [(5, 0, 0.9), (10, 0, value)], "accuracy")
         commit(platform, job, 10)
         platform.end(job)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     assert [trial["state"] for trial in trials_of(platform, sweep)[:2]] == ["succeeded", "succeeded"]
 
 
@@ -252,14 +271,14 @@ def test_a_metric_means_the_same_whenever_it_is_read(platform: Platform) -> None
     losses, logged = [1 / step for step in range(1, 31)], [(10, 0, 0.5), (20, 1, 0.4)]
     for metric, expected in (("loss", [(1, 0.5), (2, 0.4)]), ("step_loss", [(1, 1 / 10), (2, 1 / 20)])):
         sweep = start(platform, pruning=HALVING, metric={"name": metric, "direction": "minimize"})
-        Sweeper(platform.services).round()
+        Sweeper(platform.services, lambda: 0.0).round()
         for number, trial in enumerate(trials_of(platform, sweep)):
             begin(platform, trial["job"])
             for known in (10, 11, 25, 30) if number == 0 else (30,):
                 write_losses(platform, trial["job"], losses[:known])
                 write_values(platform, trial["job"], [one for one in logged if one[0] < known - 4], "loss")
                 commit(platform, trial["job"], known)
-                Sweeper(platform.services).round()
+                Sweeper(platform.services, lambda: 0.0).round()
             assert reports_of(platform, sweep, number) == expected
             platform.end(trial["job"])
 
@@ -267,19 +286,19 @@ def test_a_metric_means_the_same_whenever_it_is_read(platform: Platform) -> None
 def test_a_trial_whose_program_logs_no_loss_says_how_the_losses_of_steps_are_named(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, metric={"name": "loss", "direction": "minimize"}, max_failures=1)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     job = trials_of(platform, sweep)[0]["job"]
     begin(platform, job)
     write_losses(platform, job, [0.5])
     platform.end(job)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     assert "never logged 'loss': it logged step_loss." in platform.get(f"sweeps/{sweep}")["reason"]
 
 
 def test_trials_are_compared_by_steps_if_the_sweep_says_so(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, pruning={**HALVING, "unit": "step", "min_resource": 15})
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     job = trials_of(platform, sweep)[0]["job"]
     begin(platform, job)
@@ -301,7 +320,7 @@ def test_a_trial_without_a_value_fails_and_several_in_a_row_end_the_sweep(
 ) -> None:
     platform.lead()
     sweep = start(platform, max_failures=2, parallel=3)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     for trial in trials_of(platform, sweep)[:2]:
         begin(platform, trial["job"])
@@ -320,7 +339,7 @@ def test_a_trial_without_a_value_fails_and_several_in_a_row_end_the_sweep(
 def test_a_success_between_failures_begins_the_count_again(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, max_failures=2, parallel=1, num_trials=4)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     for stage in (Stage.FAILED, Stage.SUCCEEDED, Stage.FAILED, Stage.SUCCEEDED):
         sweeper.round()
         trial = trials_of(platform, sweep)[-1]
@@ -338,7 +357,7 @@ def test_a_success_between_failures_begins_the_count_again(platform: Platform) -
 def test_a_job_that_its_user_stops_or_that_was_deleted_ends_its_trial(platform: Platform) -> None:
     lease = platform.lead()
     sweep = start(platform, num_trials=2)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     stopped, deleted = (trial["job"] for trial in trials_of(platform, sweep))
     platform.ask("POST", f"jobs/{stopped}/stop")
@@ -357,20 +376,20 @@ def test_a_job_that_its_user_stops_or_that_was_deleted_ends_its_trial(platform: 
 def test_the_owner_stops_a_sweep_and_its_jobs(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     check_problem(platform.ask("POST", f"sweeps/{sweep}/stop", who="ben"), 403, "forbidden", "only 'ann'")
     check_problem(platform.ask("POST", f"sweeps/{sweep}/stop", If_Match='"7"'), 412, "stale-version")
     answer = platform.ask("POST", "sweeps/digits/stop", If_Match='"1"')
     assert (answer.status_code, answer.json()["stage"], answer.headers["etag"]) == (200, "stopped", '"2"')
     assert {trial["job_stage"] for trial in trials_of(platform, sweep)} == {"stopped"}
     check_problem(platform.ask("POST", f"sweeps/{sweep}/stop"), 409, "conflict", "already ended")
-    assert not Sweeper(platform.services).round()
+    assert not Sweeper(platform.services, lambda: 0.0).round()
 
 
 def test_a_sweep_that_has_ended_is_deleted_without_its_jobs(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     jobs = [trial["job"] for trial in trials_of(platform, sweep)]
     check_problem(platform.ask("DELETE", f"sweeps/{sweep}"), 409, "conflict", "it is running. Stop it first")
     platform.ask("POST", f"sweeps/{sweep}/stop")
@@ -392,7 +411,7 @@ def test_a_sweep_that_has_ended_is_deleted_without_its_jobs(platform: Platform) 
 def test_a_sweep_ends_at_its_limit_of_time(platform: Platform, num_logged: int, stage: str, told: str) -> None:
     platform.lead()
     sweep = start(platform, max_run_s=60, max_failures=9, num_trials=2)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     first, other = (trial["job"] for trial in trials_of(platform, sweep))
     begin(platform, first)
@@ -416,7 +435,7 @@ def test_a_list_and_whole_trials_of_hyperband_run_as_jobs(platform: Platform) ->
     pruning = {"method": "hyperband", "factor": 2, "max_resource": 2, "parameter": "epochs"}
     job = {**SWEEP["job"], "program": ["train.py"]}
     whole = start(platform, name="whole", pruning=pruning, num_trials=4, job=job)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     assert [trial["parameters"] for trial in trials_of(platform, listed)] == points
     assert [trial["parameters"]["epochs"] for trial in trials_of(platform, whole)] == [1, 1]
@@ -484,7 +503,7 @@ def test_a_user_who_may_submit_no_more_ends_the_sweep(platform: Platform) -> Non
     platform.lead()
     sweep = start(platform)
     platform.store.accounts.change("ann", ADMIN, platform.now, role=Role.VIEWER)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     found = platform.get(f"sweeps/{sweep}", who="admin")
     assert found["stage"] == "failed"
     assert "may submit no jobs any more" in found["reason"]
@@ -496,7 +515,7 @@ def test_without_optuna_a_sweep_waits_and_a_new_one_is_refused(
     platform.lead()
     sweep = start(platform)
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    Sweeper(platform.services).round()
+    Sweeper(platform.services, lambda: 0.0).round()
     found = platform.get(f"sweeps/{sweep}")
     assert found["stage"] == "running"
     assert "pip install 'legato[sweeps]'" in found["reason"]
@@ -505,11 +524,11 @@ def test_without_optuna_a_sweep_waits_and_a_new_one_is_refused(
 
 def test_a_server_that_does_not_lead_and_a_sweep_that_cannot_be_read_stop_no_other(platform: Platform) -> None:
     broken, sweep = start(platform), start(platform, name="other")
-    assert not Sweeper(platform.services).round()
+    assert not Sweeper(platform.services, lambda: 0.0).round()
     platform.lead()
     with platform.store._database.writing() as connection:
         connection.exec_driver_sql("UPDATE sweeps SET plan = '{}' WHERE id = ?", (broken,))
-    assert Sweeper(platform.services).round()
+    assert Sweeper(platform.services, lambda: 0.0).round()
     assert len(trials_of(platform, sweep)) == 2
     assert [one["id"] for one in platform.get("sweeps")["items"]] == [sweep]
     check_problem(platform.ask("GET", f"sweeps/{broken}"), 409, "conflict", "Cannot read the plan")
@@ -520,7 +539,7 @@ def test_an_unexpected_error_is_the_reason_and_at_last_ends_the_sweep(
 ) -> None:
     platform.lead()
     sweep, other = start(platform), start(platform, name="other", parallel=1)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
 
     def choose(plan: SweepPlan, trials: Any) -> dict[str, Any]:
         if plan.parallel == 2:
@@ -545,7 +564,7 @@ def test_a_job_that_cannot_be_read_is_the_reason_and_ends_no_sweep(platform: Pla
     sweep = start(platform)
     with platform.store._database.writing() as connection:
         connection.exec_driver_sql("UPDATE sweeps SET template = '{}' WHERE id = ?", (sweep,))
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     for _ in range(11):
         assert not sweeper.round()
     found = platform.get(f"sweeps/{sweep}")
@@ -556,7 +575,7 @@ def test_a_job_that_cannot_be_read_is_the_reason_and_ends_no_sweep(platform: Pla
 def test_a_disk_that_fails_for_a_while_ends_no_sweep(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     platform.lead()
     sweep = start(platform, pruning=HALVING)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
 
     def fail(*_: Any) -> Any:
@@ -575,7 +594,7 @@ def test_a_disk_that_fails_for_a_while_ends_no_sweep(platform: Platform, monkeyp
 def test_the_server_remembers_only_jobs_that_train(platform: Platform) -> None:
     platform.lead()
     sweep = start(platform, pruning=HALVING)
-    sweeper = Sweeper(platform.services)
+    sweeper = Sweeper(platform.services, lambda: 0.0)
     sweeper.round()
     jobs = [trial["job"] for trial in trials_of(platform, sweep)]
     for job in jobs:
@@ -630,12 +649,12 @@ def run_sweep(platform: Platform, fields: dict[str, Any], dies: Callable[[], boo
                 return done
 
             patch.setattr(store, name, write_or_die)
-        sweeper = Sweeper(platform.services)
+        sweeper = Sweeper(platform.services, lambda: 0.0)
         while store.get(sweep).stage == "running":
             try:
                 sweeper.round()
             except Died:
-                sweeper = Sweeper(platform.services)
+                sweeper = Sweeper(platform.services, lambda: 0.0)
                 continue
             advance(platform, sweep)
             platform.now += 1
@@ -678,6 +697,6 @@ def test_a_store_that_cannot_be_reached_ends_no_sweep(platform: Platform, monkey
 
     monkeypatch.setattr(platform.store.sweeps, "add_trial", fail)
     with pytest.raises(StoreError):
-        Sweeper(platform.services).round()
+        Sweeper(platform.services, lambda: 0.0).round()
     monkeypatch.undo()
     assert platform.get(f"sweeps/{sweep}")["stage"] == "running"

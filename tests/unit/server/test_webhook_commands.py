@@ -89,6 +89,33 @@ def test_what_cannot_be_added_is_refused_with_what_to_do(call: Call, words: tupl
     assert told in err
 
 
+def test_a_webhook_is_changed(call: Call, platform: Platform, receiver: Receiver) -> None:
+    hook = call("add", "https://example.org/hook", "--on", "ended", "--waiting", "30m")[2].split()[1]
+    url = f"http://127.0.0.1:{receiver.port}/new"
+    assert call("change", hook, "--url", url, "--on", "failed", "--waiting", "none", "--below", "3") == (
+        0,
+        f"Webhook {hook} is changed: failed, below 3, to {url}.\n",
+        "",
+    )
+    assert call("test", hook)[0] == 0
+    assert "accepted" in call()[1]
+    assert call("change", hook, "--on", "none", "--waiting", "2h")[1].endswith(f"below 3, waiting 7200s, to {url}.\n")
+    assert json.loads(call("change", hook, "--below", "none", "-o", "json")[1])["below_workers"] is None
+    for words, told in [
+        ((), "no change is given"),
+        (("--on", "none", "--on", "ended"), "give one of them"),
+        (("--below", "few"), "Write a whole number"),
+        (("--waiting", "none"), "never called"),
+        (("--project", "Digits"), "Digits"),
+        (("--url", "http://10.0.0.1/"), "webhook_networks"),
+    ]:
+        code, out, err = call("change", hook, *words)
+        assert (code != 0, out) == (True, "")
+        assert told in err
+    with Client(platform.url, platform.secrets["ann"]) as client:
+        assert client.change_webhook(hook, on=["ended"], waiting_s="none").on == ("ended",)
+
+
 def test_the_client_shows_no_secret_in_its_text(platform: Platform) -> None:
     with Client(platform.url, platform.secrets["ann"]) as client:
         made = client.add_webhook("https://example.org/hook", on=["ended"], waiting_s=60)

@@ -267,6 +267,38 @@ def test_all_servers_together_report_a_wait_once(bench: Bench) -> None:
     assert bench.round() == []
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_changed_webhook_reports_only_waits_that_get_too_long_after_the_change(bench: Bench, restarts: bool) -> None:
+    hook = bench.add(on=["ended"])
+    bench.platform.submit(name="early")
+    bench.round()
+    bench.platform.now += 3600
+    bench.platform.submit(name="later")
+    bench.round()
+    assert bench.platform.ask("PATCH", f"webhooks/{hook}", {"waiting_s": 600}).status_code == 200
+    if restarts:
+        bench.restart()
+    assert bench.round() == []
+    bench.platform.now += 601
+    assert told(bench.round()) == [("waiting", "later")]
+
+
+def test_messages_about_a_project_end_when_the_webhook_leaves_it(bench: Bench) -> None:
+    platform = bench.platform
+    project = platform.ask("POST", "projects", {"name": "secret"}).json()["id"]
+    assert platform.ask("PATCH", f"projects/{project}", {"members": ["ben"]}).status_code == 200
+    hook = bench.add("ben", on=["ended"], project=project)
+    job = bench.submit(project=project)
+    platform.start(job, "node/0")
+    platform.end(job, Stage.FAILED)
+    bench.sender.outcomes = [Outcome(500, "it answered with status 500"), Outcome(200, None)]
+    assert len(bench.round()) == 1
+    assert platform.ask("PATCH", f"projects/{project}", {"members": []}).status_code == 200
+    assert platform.ask("PATCH", f"webhooks/{hook}", {"project": None}, who="ben").status_code == 200
+    platform.now += 21_600
+    assert bench.round() == []
+
+
 def test_a_webhook_does_not_report_what_happened_before_it_was_added(bench: Bench) -> None:
     bench.add(on=["ended"])
     end_one(bench, "earlier")
@@ -526,6 +558,43 @@ def test_what_cannot_be_added_is_refused(shared: Platform, body: Any, status: in
     answer = shared.ask("POST", "webhooks", body)
     assert answer.status_code == status, answer.text
     assert told in answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ({"on": []}, 422, "never called"),
+        ({"on": ["started"]}, 422, "'ended' or 'failed'"),
+        ({"below_workers": 0}, 422, "must be 1 to"),
+        ({"waiting_s": 1e12}, 422, "must be 1 to"),
+        ({"url": None}, 422, "url"),
+        ({"url": ""}, 422, "must begin with https"),
+        ({"url": "http://127.0.0.1/"}, 422, "it is a loopback address"),
+        ({"url": "http://[::ffff:10.0.0.1]/"}, 422, "webhook_networks"),
+        ({"project": "None"}, 404, "project"),
+        ({"secret": "x"}, 422, "is not known"),
+    ],
+)
+def test_what_a_webhook_cannot_become_is_refused(shared: Platform, body: Any, status: int, told: str) -> None:
+    made = shared.ask("POST", "webhooks", {"url": URL, "on": ["ended"]}).json()["webhook"]
+    try:
+        answer = shared.ask("PATCH", f"webhooks/{made['id']}", body)
+        assert answer.status_code == status, answer.text
+        assert told in answer.text
+        assert shared.get(f"webhooks/{made['id']}") == made | {"deliveries": []}
+    finally:
+        shared.ask("DELETE", f"webhooks/{made['id']}")
+
+
+def test_a_webhook_is_changed_by_its_owner_and_admins(platform: Platform) -> None:
+    made = platform.ask("POST", "webhooks", {"url": URL, "on": ["ended"], "waiting_s": 60}).json()["webhook"]
+    path = f"webhooks/{made['id']}"
+    changed = platform.ask("PATCH", path, {"on": ["failed"], "waiting_s": None, "below_workers": 2})
+    assert changed.status_code == 200, changed.text
+    assert changed.json() == made | {"on": ["failed"], "waiting_s": None, "below_workers": 2}
+    assert platform.ask("PATCH", path, {"url": f"{URL}/2"}, who="admin").json()["url"] == f"{URL}/2"
+    check_problem(platform.ask("PATCH", path, {"url": URL}, who="ben"), 404, "not-found", "no webhook")
+    assert platform.ask("PATCH", path, {"url": URL}, who="eye").status_code == 403
 
 
 def test_a_webhook_is_added_shown_tested_and_removed(new_platform: NewPlatform) -> None:

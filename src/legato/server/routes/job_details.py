@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from legato.api import API
 from legato.api.jobs import TrainingEvent
-from legato.api.outputs import Metrics, SystemSeries
+from legato.api.outputs import JobValues, Metrics, SystemSeries
 from legato.control.records import Allocation, Attempt
 from legato.driver.journal import JobDirectory
 from legato.policy.snapshot import Decision, JobDemand
@@ -18,6 +18,7 @@ from legato.server.answers import Answer, Listed, responses
 from legato.server.authentication import CurrentUser
 from legato.server.explaining import Explainer, Explanation
 from legato.server.json_lines import Lines
+from legato.server.last_values import LastValues
 from legato.server.routes.events import EventPage
 from legato.server.services import Here, Services
 from legato.server.system_series import make_series, read_system_lines
@@ -27,9 +28,11 @@ router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_INT: Final = 2**53
 _MAX_TIME: Final = 1e12
+_MAX_JOBS: Final = 100
 
 
 _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
+_LAST: Final = LastValues()
 
 
 @router.get("/jobs/{job}/explain", **responses(Explanation, errors=(404,)))
@@ -93,6 +96,33 @@ def get_metrics(
         has_steps=steps,
     )
     return Answer(metrics)
+
+
+@router.get("/job-values", **responses(Listed[JobValues]))
+def list_values(here: Here, asker: CurrentUser, job: Annotated[list[str], Query(max_length=_MAX_JOBS)]) -> Response:
+    """Return the parameters and the last metrics of several jobs, for tables. Jobs that you do not see are left out."""
+    specs = here.store.jobs.read_specs(job, asker)
+    seen = [one for one in dict.fromkeys(job) if one in specs]
+    values = _LAST.read(JobDirectory(here.directory_of(one)).metrics_file for one in seen)
+    return Answer(
+        Listed(
+            tuple(
+                JobValues(
+                    job=one,
+                    parameters=_read_parameters(specs[one]),
+                    metrics=last.values,
+                    is_complete=last.is_complete,
+                )
+                for one, last in zip(seen, values, strict=True)
+            )
+        )
+    )
+
+
+def _read_parameters(spec: dict[str, Any]) -> dict[str, str | bool | int | float]:
+    given = spec.get("parameters")
+    plain = (str, bool, int, float)
+    return {name: value for name, value in given.items() if isinstance(value, plain)} if isinstance(given, dict) else {}
 
 
 @router.get("/jobs/{job}/system-metrics", **responses(SystemSeries, errors=(404,)))

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.api import API
+from legato.api import API, WARNING
 from legato.control.records import CheckedJob, Job, JobFilter, JobPatch, NewJob, Page, RequestKey
 from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
@@ -25,7 +25,14 @@ from legato.server.authentication import CurrentUser
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
 from legato.server.etags import answer_unchanged, is_known, make_tag
 from legato.server.frameworks import Frameworks
-from legato.server.launches import check_data_here, check_places_here, find_files, prepare_job, warn_of_limits
+from legato.server.launches import (
+    check_data_here,
+    check_places_here,
+    choose_framework,
+    find_files,
+    prepare_job,
+    warn_of_limits,
+)
 from legato.server.planning import check_queue
 from legato.server.problems import Problem
 from legato.server.services import Here, Services
@@ -33,7 +40,6 @@ from legato.server.services import Here, Services
 router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_TRIES: Final = 5
-WARNING: Final = "X-Legato-Warning"
 _LIST: Final[dict[str, Any]] = responses(Page[Job], errors=(404,))
 _LIST["responses"][304] = {"description": "Nothing has changed since the answer with this ETag."}
 _CHANGES: Final[dict[str, Any]] = responses(Job, errors=(404, 409, 412, 413, 415))
@@ -68,9 +74,9 @@ def submit(body: Submission, here: Here, asker: CurrentUser, frameworks: Framewo
     before = find_made(request, here, asker)
     if before:
         return show_job(before[0])
-    framework = None if body.framework is None else frameworks.find(body.framework)
+    framework, notice = choose_framework(body, here, asker, frameworks)
     new = make_checked(body, here, asker, framework=framework)
-    return submit_checked(new, here, submitter, request)
+    return submit_checked(new, here, submitter, request, notice=notice)
 
 
 @router.post("/jobs/{job}/clone", **responses(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
@@ -212,7 +218,7 @@ def get_spec(job: str, here: Here, asker: CurrentUser) -> Response:
 
 @router.patch("/jobs/{job}", **_CHANGES)
 def patch(job: str, body: Patch, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
-    """Change a job's numbers of workers, priority, queue or labels, as a merge patch."""
+    """Change a job's numbers of workers, priority, queue, labels or notes, as a merge patch."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     version = read_version(if_match)
     for left in reversed(range(_MAX_TRIES)):
@@ -441,7 +447,13 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
 
 
 def submit_checked(
-    new: CheckedJob, here: Services, asker: Submitter, key: RequestKey | None, *, test_of: str | None = None
+    new: CheckedJob,
+    here: Services,
+    asker: Submitter,
+    key: RequestKey | None,
+    *,
+    test_of: str | None = None,
+    notice: str | None = None,
 ) -> Response:
     """Submit a job that was checked, and answer with it.
 
@@ -451,6 +463,7 @@ def submit_checked(
         asker: who submits it.
         key: of the request.
         test_of: the cluster that the job tests. None: it tests none.
+        notice: about the job, for its user.
     """
     if new.code is not None and not here.code.has(new.code):
         raise missing_code(new.code)
@@ -458,7 +471,7 @@ def submit_checked(
     most = here.settings.max_queued_jobs
     done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=most, test_of=test_of)
     answer = show_job(done.job, 201 if done.is_new else 200)
-    warning = warn_of_limits(here, new)
-    if warning is not None:
+    warning = " ".join(filter(None, (notice, warn_of_limits(here, new))))
+    if warning:
         answer.headers[WARNING] = warning.encode("ascii", "replace").decode()
     return answer

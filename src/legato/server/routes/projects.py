@@ -21,9 +21,15 @@ from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, responses, show_version
 from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
-from legato.server.launches import RunChanges, check_definition, check_places_here, find_files, make_run
+from legato.server.launches import (
+    RunChanges,
+    check_definition,
+    check_places_here,
+    find_files,
+    make_run,
+    read_imports_of,
+)
 from legato.server.planning import check_queue
-from legato.server.program_imports import find_main, read_imports
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
 from legato.server.services import Here, Services
@@ -130,21 +136,14 @@ def create_definition(
     found = here.store.projects.find(project, asker)
     check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
     files = find_files(body.code, here, asker)
-    framework, notice = frameworks.choose(body.framework, _read_imports(body, here, files))
+    imports = read_imports_of(split_command(body.command), body.code, here, asker)
+    framework, notice = frameworks.choose(body.framework, imports)
     new = msgspec.structs.replace(body.as_record(), framework=framework.name)
     run = check_definition(new, framework, files, asker.name, here.settings.python_paths)
     check_places_here(here, f"Cannot make training definition '{new.name}'", run, asker.name)
     made = here.store.definitions.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     shown = _as_seen(made, asker) if notice is None else ShownDefinition(**_fields_of(made), notice=notice)
     return show_version(shown, made.version, f"definitions/{made.id}")
-
-
-def _read_imports(body: DefinitionBody, here: Services, files: tuple[str, ...] | None) -> frozenset[str]:
-    """Return the modules that the program of a new definition imports, as far as it was uploaded."""
-    if files is None or body.code is None:
-        return frozenset()
-    main = find_main(split_command(body.command), files)
-    return frozenset() if main is None else read_imports(here.code.path / body.code, main, files)
 
 
 @router.get("/definitions/{definition}", **responses(ShownDefinition, errors=(404,)))

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from legato.api import API
+from legato.api import API, WARNING
 from legato.api.sweeps import Direction, Sweep, SweepPlan, Trial
 from legato.control.records import CheckedJob, Page
 from legato.control.roles import Asker, Role, check_may_submit
@@ -20,7 +20,7 @@ from legato.core.spec import check_name
 from legato.server.answers import Answer, Listed, responses, show_version
 from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
-from legato.server.launches import check_places_here
+from legato.server.launches import check_places_here, choose_framework
 from legato.server.planning import check_queue
 from legato.server.routes.jobs import After, IfMatch, Key, make_checked, read_key, read_version
 from legato.server.services import Here, Services
@@ -46,7 +46,7 @@ def start_sweep(body: SweepBody, here: Here, asker: CurrentUser, frameworks: Fra
     check_name(body.name)
     plan = check_plan(body.as_plan())
     check_library()
-    template = _make_template(body, plan, here, asker, frameworks)
+    template, notice = _make_template(body, plan, here, asker, frameworks)
     new = NewSweep(
         name=body.name,
         queue=template.queue,
@@ -56,7 +56,10 @@ def start_sweep(body: SweepBody, here: Here, asker: CurrentUser, frameworks: Fra
     )
     limit = None if asker.role is Role.ADMIN else _MAX_RUNNING
     made, is_new = here.store.sweeps.create(new, submitter, here.now(), request, max_running=limit)
-    return _show(made, here, asker, is_new=is_new)
+    answer = _show(made, here, asker, is_new=is_new)
+    if notice is not None:
+        answer.headers[WARNING] = notice.encode("ascii", "replace").decode()
+    return answer
 
 
 @router.get("/sweeps", **responses(Page[Sweep]))
@@ -104,8 +107,11 @@ def delete_sweep(sweep: str, here: Here, asker: CurrentUser, if_match: IfMatch =
 
 def _make_template(
     body: SweepBody, plan: SweepPlan, here: Services, asker: Asker, frameworks: OfferedFrameworks
-) -> CheckedJob:
-    """Return the job of a trial, with parameters that a trial could have. All checks of a submission are done."""
+) -> tuple[CheckedJob, str | None]:
+    """Return the job of a trial, with parameters that a trial could have, and a notice about its framework.
+
+    All checks of a submission are done.
+    """
     own = body.job.parameters or {}
     sample = pick_sample(plan)
     for name in sample:
@@ -127,7 +133,7 @@ def _make_template(
         "labels": {**labels, LABEL: ""},
     }
     fields = body.job.model_copy(update=given)
-    framework = None if fields.framework is None else frameworks.find(fields.framework)
+    framework, notice = choose_framework(fields, here, asker, frameworks)
     try:
         new = make_checked(fields, here, asker, framework=framework)
     except BadField as error:
@@ -146,7 +152,7 @@ def _make_template(
         if not here.code.has(new.code):
             raise missing_code(new.code)
     check_places_here(here, f"Cannot start sweep '{body.name}'", new, asker.name)
-    return msgspec.structs.replace(new, max_workers=workers)
+    return msgspec.structs.replace(new, max_workers=workers), notice
 
 
 def _show(found: StoredSweep, here: Services, asker: Asker, *, is_new: bool = False) -> Response:

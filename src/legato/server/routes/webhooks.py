@@ -1,8 +1,8 @@
-"""Routes of webhooks: add, list, get, test and remove. The loop in `legato.server.webhooks` serves them."""
+"""Routes of webhooks: add, list, get, change, test and remove. The loop in `legato.server.webhooks` serves them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter
@@ -13,21 +13,18 @@ from starlette.responses import Response
 from legato.api import API
 from legato.api.webhooks import Delivery, NewWebhook, Webhook, WebhookDetails
 from legato.control.roles import check_may_act
-from legato.control.webhook_records import News, WebhookSpec
+from legato.control.webhook_records import News, WebhookPatch, WebhookSpec, check_conditions
 from legato.core.errors import BadField
 from legato.server.answers import Answer, Listed, responses
 from legato.server.authentication import CurrentUser
 from legato.server.bodies import Body, Count, Name, Seconds
-from legato.server.services import Here
+from legato.server.services import Here, Services
 from legato.server.webhook_messages import describe_test, encode
 from legato.server.webhook_sending import read_host, read_url
 
 router = APIRouter(prefix=API, tags=["webhooks"])
 
 _NUM_SHOWN: Final = 50
-_MIN_WAITING_S: Final = 1.0
-_MAX_WAITING_S: Final = 366 * 86_400.0
-_MAX_WORKERS: Final = 1_000_000
 
 
 def _as_tuple(value: object) -> object:
@@ -44,28 +41,30 @@ class NewWebhookBody(Body):
     waiting_s: Seconds | None = None
 
 
+class WebhookPatchBody(Body):
+    """A merge patch of a webhook. Missing fields stay as they are."""
+
+    url: str = ""
+    project: Name | None = None
+    on: Annotated[tuple[Literal["ended", "failed"], ...], BeforeValidator(_as_tuple)] = ()
+    below_workers: Count | None = None
+    waiting_s: Seconds | None = None
+
+
 @router.post("/webhooks", **responses(NewWebhook, 201, errors=(404, 409, 413, 415)))
 def add_webhook(body: NewWebhookBody, here: Here, asker: CurrentUser) -> Response:
     """Add a webhook. Only this answer contains its secret."""
     check_may_act("add a webhook", asker)
-    url = read_url(body.url)
-    host = read_host(url)
-    why = here.webhook_sender.refuse_literal(host)
-    if why is not None:
-        raise BadField(
-            "url",
-            f"Cannot use the URL of the webhook: {host} must not be reached: {why}. An administrator can allow "
-            "internal networks by the setting webhook_networks.",
-        )
-    _check_conditions(body)
-    project = None if body.project is None else here.store.projects.find(body.project, asker).id
+    _check_url(body.url, here)
     new = WebhookSpec(
         url=body.url,
-        project=project,
         news=tuple(News(one) for one in body.on),
         below_workers=body.below_workers,
         waiting_s=body.waiting_s,
     )
+    check_conditions("add a webhook", new)
+    if body.project is not None:
+        new = msgspec.structs.replace(new, project=here.store.projects.find(body.project, asker).id)
     made, secret = here.store.webhooks.create(new, asker, here.now())
     return Answer(NewWebhook(made, secret), 201, {"Location": f"{API}/webhooks/{made.id}"})
 
@@ -99,6 +98,20 @@ async def test_webhook(webhook: str, here: Here, asker: CurrentUser) -> Response
         return Answer(await run_in_threadpool(store.record_test, parcel, outcome, asker, here.now()))
 
 
+@router.patch("/webhooks/{webhook}", **responses(Webhook, errors=(404, 413, 415)))
+def change_webhook(webhook: str, body: WebhookPatchBody, here: Here, asker: CurrentUser) -> Response:
+    """Change a webhook, as a merge patch. Its secret stays, and what is pending goes to the new URL."""
+    check_may_act("change a webhook", asker)
+    given: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set}
+    if "url" in given:
+        _check_url(body.url, here)
+    if "on" in given:
+        given["news"] = tuple(News(one) for one in given.pop("on"))
+    if body.project is not None:
+        given["project"] = here.store.projects.find(body.project, asker).id
+    return Answer(here.store.webhooks.change(webhook, WebhookPatch(**given), asker, here.now()))
+
+
 @router.delete("/webhooks/{webhook}", **responses(None, 204, errors=(404,)))
 def remove_webhook(webhook: str, here: Here, asker: CurrentUser) -> Response:
     """Remove a webhook with its deliveries. What is pending is not sent any more."""
@@ -106,16 +119,13 @@ def remove_webhook(webhook: str, here: Here, asker: CurrentUser) -> Response:
     return Response(status_code=204)
 
 
-def _check_conditions(body: NewWebhookBody) -> None:
-    if not body.on and body.below_workers is None and body.waiting_s is None:
+def _check_url(given: str, here: Services) -> None:
+    """Raise an error if no message may be sent to a URL."""
+    host = read_host(read_url(given))
+    why = here.webhook_sender.refuse_literal(host)
+    if why is not None:
         raise BadField(
-            "on",
-            "Cannot add a webhook that is never called. Give on=['ended'] or on=['failed'], below_workers or "
-            "waiting_s.",
-        )
-    if body.below_workers is not None and not 1 <= body.below_workers <= _MAX_WORKERS:
-        raise BadField("below_workers", f"below_workers must be 1 to {_MAX_WORKERS}, not {body.below_workers}.")
-    if body.waiting_s is not None and not _MIN_WAITING_S <= body.waiting_s <= _MAX_WAITING_S:
-        raise BadField(
-            "waiting_s", f"waiting_s must be {_MIN_WAITING_S:g} to {_MAX_WAITING_S:g} seconds, not {body.waiting_s:g}."
+            "url",
+            f"Cannot use the URL of the webhook: {host} must not be reached: {why}. An administrator can allow "
+            "internal networks by the setting webhook_networks.",
         )

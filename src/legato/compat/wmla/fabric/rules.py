@@ -147,7 +147,7 @@ def warn_of_step_size(num_engines: int, batch_size: int, num_workers: int) -> st
         f"Each step trains {num_engines * batch_size} samples (engines_number={num_engines} times "
         f"batch_size={batch_size}), not {num_workers * batch_size}: the submission asks for {workers}. The number of "
         f"steps, and so the result, depends on it. Give train() engines_number={num_workers}, or submit with "
-        f"--numWorker {num_engines}."
+        f"--numWorker {num_engines} (in the console: Maximum nodes {num_engines})."
     )
 
 

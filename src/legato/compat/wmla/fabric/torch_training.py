@@ -27,7 +27,6 @@ from legato.compat.wmla.fabric.torch_metrics import (
 )
 from legato.core.errors import ProgramError
 from legato.train.loop.elastic import Run
-from legato.train.loop.evaluation import to_device
 
 _PERCENT: Final = 100.0
 _NUM_TRACED: Final = 2  # torch.export treats a batch size of 1 as a constant
@@ -143,7 +142,7 @@ class TorchTraining:
         Returns:
             The metrics of this micro-batch.
         """
-        inputs, targets = to_device(_check_pair(batch), self._run.device)
+        inputs, targets = _check_pair(batch)
         values = self._step_of_program(inputs, targets) if self._parts.fn_step_train else self._step(inputs, targets)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -198,10 +198,22 @@ def describe_conductor_application(job: Job, members: Members, now: float) -> di
         "apprunduration": _count_minutes(job, now),
         "slots": count_slots(job),
         "gpuslots": count_slots(job),
-        # Unknown, because the platform does not measure these. 0 would be a wrong value.
-        "gpumemused": {"total": None},
-        "gpudevutil": {"total": None},
+        **_describe_gpus(job, now),
         "executors": _describe_executors(job, Members(members.present, members.present)),
+    }
+
+
+def _describe_gpus(job: Job, now: float) -> dict[str, Any]:
+    """Return the memory that the GPUs of a job use, in MiB, and the part of the time in which they compute, in percent.
+
+    Null, where nothing was measured in the last minute: 0 would be a wrong value.
+    """
+    progress = job["progress"] or {}
+    is_new = job["stage"] == "running" and abs(now - progress.get("time", 0.0)) < _MINUTE_S
+    memory, busy = (progress.get(name) if is_new else None for name in ("gpu_memory_bytes", "gpu_busy"))
+    return {
+        "gpumemused": {"total": None if memory is None else round(memory / 2**20)},
+        "gpudevutil": {"total": None if busy is None else round(100 * busy, 1)},
     }
 
 

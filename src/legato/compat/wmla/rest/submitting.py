@@ -15,6 +15,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from legato.api import WARNING
 from legato.compat.wmla import names
 from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments
 from legato.compat.wmla.names import SUBMITTED_CODE
@@ -30,7 +31,6 @@ from legato.uploads.receiving import Arrivals, read_promptly
 NOTICE: Final = "X-WMLA-Notice"
 """Header of the answer with the notice of a submission."""
 
-_WARNING: Final = "X-Legato-Warning"  # a header of the platform
 _MAX_TEXT_BYTES: Final = 2**20
 _MAX_FILES: Final = 100
 _MAX_FIELDS: Final = 20
@@ -248,7 +248,7 @@ def _read_job(answer: httpx.Response) -> Job:
 
 async def _add_warning(platform: Platform, answer: httpx.Response, notice: str) -> tuple[Job, str]:
     """Return a new job and its notice; a warning of the platform is added to the notice and to the job's labels."""
-    job, warning = _read_job(answer), answer.headers.get(_WARNING)
+    job, warning = _read_job(answer), answer.headers.get(WARNING)
     if warning is None:
         return job, notice
     notice = " ".join(part for part in (notice, warning) if part)

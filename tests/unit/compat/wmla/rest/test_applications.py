@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, MNIST, Console, check_error
 from tests.unit.compat.wmla.rest.test_executions import write_logs
 
+from legato.api.jobs import Progress
 from legato.compat.wmla.names import driver_id, executor_id
 from legato.compat.wmla.rest.plugin import UNSUPPORTED
 from legato.control.stages import Stage
@@ -206,6 +208,30 @@ def test_gpuslots_follow_the_job(console: Console) -> None:
     console.platform.end(job)
     assert running() == []
     assert console.get(path, base=CONDUCTOR)[0]["state"] == "FINISHED"
+
+
+def test_what_the_gpus_of_a_job_do_now(console: Console) -> None:
+    """As its driver has last measured it, on the GPUs that the job has now: also in a job that runs for days."""
+    job = console.submit()["id"]
+    console.start(job)
+    tell(console, job, ("joined", 0))
+
+    def read() -> tuple[Any, Any]:
+        (found,) = console.get("/instances/default/applications", base=CONDUCTOR)
+        return found["gpumemused"]["total"], found["gpudevutil"]["total"]
+
+    def told(age_s: float, **measured: Any) -> tuple[Any, Any]:
+        console.platform.write(job, progress=Progress(time=time.time() - age_s, **measured), reason="trains")
+        return read()
+
+    assert told(5, gpu_memory_bytes=3 * 2**29, gpu_busy=0.5) == (1536, 50.0)
+    assert told(5, gpu_memory_bytes=0, gpu_busy=0.0) == (0, 0.0)
+    assert told(55, gpu_memory_bytes=3 * 2**29) == (1536, None)
+    assert told(65, gpu_memory_bytes=3 * 2**29, gpu_busy=0.5) == (None, None), "its driver has been away for a minute"
+    assert told(5) == (None, None)
+    told(5, gpu_memory_bytes=3 * 2**29, gpu_busy=0.5)
+    console.platform.end(job)
+    assert read() == (None, None)
 
 
 def test_logs_to_download(console: Console) -> None:

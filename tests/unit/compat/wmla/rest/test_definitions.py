@@ -47,3 +47,35 @@ def test_the_name_of_a_document_is_known_and_the_notice_says_what_really_runs(co
 
 def test_a_framework_that_is_given_is_not_replaced(console: Console) -> None:
     assert define(console, FABRIC, framework="legato")["framework"] == "legato"
+
+
+def test_a_job_may_name_a_runtime_of_a_document_too(console: Console) -> None:
+    platform = console.platform
+    code = upload(platform, pytorch_mnist_EDT_py=FABRIC)
+    job = {"name": "seed", "program": ["pytorch_mnist_EDT.py"], "code": code, "max_workers": 4}
+    answer = platform.ask("POST", "jobs", {**job, "framework": "pytorch-onnx 1.1-py 3.6"})
+    assert answer.status_code == 201, answer.text
+    assert platform.get(f"jobs/{answer.json()['id']}/spec")["framework"] == "edtPyTorch"
+    assert answer.headers["X-Legato-Warning"].startswith("'pytorch-onnx 1.1-py 3.6' runs here with torch ")
+    refused = platform.ask("POST", "jobs", {**job, "framework": "pytorch-onxx"})
+    assert refused.status_code == 422 and "There is no framework 'pytorch-onxx' here." in refused.text
+
+
+def test_a_sweep_may_name_a_runtime_of_a_document_too(console: Console) -> None:
+    platform = console.platform
+    code = upload(platform, pytorch_mnist_EDT_py=FABRIC)
+    job = {"program": ["pytorch_mnist_EDT.py"], "code": code, "max_workers": 4, "framework": "pytorch-onnx 1.1-py 3.6"}
+    sweep = {
+        "name": "rates",
+        "metric": {"name": "loss", "direction": "minimize"},
+        "parameters": {"lr": {"low": 0.001, "high": 0.1}},
+        "num_trials": 2,
+        "job": job,
+    }
+    answer = platform.ask("POST", "sweeps", sweep)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["X-Legato-Warning"].startswith("'pytorch-onnx 1.1-py 3.6' runs here with torch ")
+    (stored,) = platform.store.sweeps.list_running()
+    assert "edtPyTorch" in str(stored.template), stored.template
+    refused = platform.ask("POST", "sweeps", {**sweep, "name": "other", "job": {**job, "framework": "pytorch-onxx"}})
+    assert refused.status_code == 422 and "There is no framework 'pytorch-onxx' here." in refused.text
