@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-import httpx
-
 from legato.api.jobs import JobRecord, Plan
 from legato.api.lists import Page
-from legato.api.outputs import Upload
+from legato.api.outputs import JobValues, Upload
 from legato.client.connection import Line, need_token
 from legato.client.downloads import download_code
 from legato.client.html import render_table
 from legato.client.jobs import Job, Jobs
-from legato.client.paths import name_path
+from legato.client.lists import Listing
+from legato.client.paths import is_name, name_path
 from legato.client.people import PeopleCalls
 from legato.client.pool import PoolCalls
 from legato.client.projects import ProjectCalls
@@ -29,9 +28,13 @@ from legato.core.errors import NotFound, UsageError
 from legato.system.scripts import PYTHON, find_syntax_error
 
 if TYPE_CHECKING:
+    import httpx
+
     from legato.client.packing import Packed
 
 _PAGE: Final = 1000
+_NUM_VALUES: Final = 100
+_MAX_ASKED: Final = 100  # times for the metrics that the server reads in parts
 _PATIENCE_S: Final = 30.0
 
 
@@ -149,12 +152,20 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls, SweepCalls, WebhookCalls):
         return self._line.ask(Plan, "POST", "/plan", body=body)
 
     def job(self, job: str) -> Job:
-        """Return a job by its id, or the newest one of a name.
+        """Return a job by its id, or the newest one of a name; ``OWNER/NAME`` means the newest one of a user.
 
         Raises:
             NotFound: there is no such job that you may see.
         """
-        return Job(self._line, self._line.ask(JobRecord, "GET", name_path("job", job)))
+        owner, slash, name = job.partition("/")
+        if not slash:  # no name of a job has one
+            return Job(self._line, self._line.ask(JobRecord, "GET", name_path("job", job)))
+        if is_name(owner) and is_name(name):
+            asked = {"owner": owner, "name": name}
+            for record in self._line.ask_pages(Page[JobRecord], "/jobs", limit=None, page_size=_PAGE, **asked):
+                if record.name == name:  # others only begin with it
+                    return Job(self._line, record)
+        raise NotFound(f"There is no job '{job}' that you may see. 'legato ps --all' lists those that you may.")
 
     def jobs(
         self,
@@ -200,6 +211,26 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls, SweepCalls, WebhookCalls):
         }
         records = self._line.ask_pages(Page[JobRecord], "/jobs", limit=limit, page_size=_PAGE, **params)
         return Jobs(Job(self._line, record) for record in records)
+
+    def job_values(self, jobs: Sequence[str]) -> Listing[JobValues]:
+        """Return parameters and last metrics of jobs, by their ids. Jobs that you do not see are left out.
+
+        It asks again while the server reads very long metrics in parts. ``is_complete`` is false where it gave up.
+        """
+        found: list[JobValues] = []
+        for first in range(0, len(jobs), _NUM_VALUES):
+            found += self._read_values(jobs[first : first + _NUM_VALUES])
+        return Listing(found)
+
+    def _read_values(self, jobs: Sequence[str]) -> Iterable[JobValues]:
+        values, wanted = dict[str, JobValues](), list(jobs)
+        for _ in range(_MAX_ASKED):
+            read = self._line.ask(Page[JobValues], "GET", "/job-values", params={"job": wanted}).items
+            values |= {one.job: one for one in read}
+            wanted = [one.job for one in read if not one.is_complete]
+            if not wanted:
+                break
+        return values.values()
 
     # ------------------------------------------------------------ code
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
-from legato.api import API
+from legato.api import API, WARNING
 from legato.api.lists import Page
+from legato.client.first_request import ask_first
 from legato.client.problems import make_error
 from legato.client.retries import NotTrusted, Outage, Tries
 from legato.client.server_sent_events import Message, read_messages
@@ -27,7 +30,9 @@ from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
 from legato.core.version import __version__
 from legato.system.decoding import decode
-from legato.system.tls import find_tls_error, is_about_name, make_client_context
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
@@ -36,13 +41,20 @@ _CONNECT_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 90.0  # a long poll takes at most 60 s
 _SILENCE_LIMIT_S: Final = 45.0  # for a stream, which sends something every 15 s
 _MAX_REASON: Final = 200
+_MAX_WARNING: Final = 2000
 _AUTHORIZATION: Final = "Authorization"
 _UNAUTHENTICATED: Final = 401
 
-# When one of these is raised, no byte of the request was sent.
-_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _TEMPORARY: Final = (429, 502, 503, 504)
 _SURELY_NOT_DONE: Final = (429,)
+
+
+def warn_caller(text: str) -> None:
+    """Warn as Python does, with the line of the program that called Legato."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "legato":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 class PerhapsDone(LegatoError):
@@ -68,6 +80,8 @@ class Line:
         draw: returns a random number from 0 to 1, so that many clients do not repeat requests at the same time.
         on_outage: called with True when a server stops answering, and with False when it answers again, in the thread
             of the request.
+        on_warning: called with what the server warns of in an answer, such as another runtime than the one named. If it
+            raises an error, the text is logged instead.
     """
 
     def __init__(
@@ -82,6 +96,7 @@ class Line:
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
         on_outage: Callable[[bool], None] = lambda _: None,
+        on_warning: Callable[[str], None] = warn_caller,
     ) -> None:
         self.server = server
         self._patience_s = patience_s
@@ -90,28 +105,53 @@ class Line:
         self._sleep = sleep
         self._draw = draw
         self._outage = Outage(on_outage)
-        headers = {"User-Agent": f"legato/{__version__}", "Accept": "application/json"}
-        if server.token is not None:
-            headers[_AUTHORIZATION] = f"Bearer {server.token}"
-        is_encrypted = urlsplit(server.url).scheme == "https"
-        self._http = httpx.Client(
-            base_url=server.url,
-            headers=headers,
+        self._on_warning = on_warning
+        self._answer_limit_s = answer_limit_s
+        self._transport = transport
+        self._making = threading.Lock()
+        self._made: httpx.Client | None = None
+        if urlsplit(server.url).scheme == "https":
+            self._made = self._make_http()  # which may find that the certificate authority cannot be used
+
+    @property
+    def _http(self) -> httpx.Client:
+        # Made when it is needed, because to load the library takes longer than most commands.
+        with self._making:
+            if self._made is None:
+                self._made = self._make_http()
+            return self._made
+
+    def _make_http(self) -> httpx.Client:
+        import httpx
+
+        from legato.system.tls import make_client_context
+
+        is_encrypted = urlsplit(self.server.url).scheme == "https"
+        return httpx.Client(
+            base_url=self.server.url,
+            headers=self._make_headers(),
             follow_redirects=False,
             # A proxy cannot read HTTPS, but it could read plain HTTP.
             trust_env=is_encrypted,
             # Plain HTTP needs no certificates, and loading the trusted ones takes time.
-            verify=make_client_context(server.ca) if is_encrypted else False,
-            timeout=httpx.Timeout(answer_limit_s, connect=min(answer_limit_s, _CONNECT_LIMIT_S)),
-            transport=transport,
+            verify=make_client_context(self.server.ca) if is_encrypted else False,
+            timeout=httpx.Timeout(self._answer_limit_s, connect=min(self._answer_limit_s, _CONNECT_LIMIT_S)),
+            transport=self._transport,
         )
+
+    def _make_headers(self) -> dict[str, str]:
+        headers = {"User-Agent": f"legato/{__version__}", "Accept": "application/json"}
+        if self.server.token is not None:
+            headers[_AUTHORIZATION] = f"Bearer {self.server.token}"
+        return headers
 
     def __repr__(self) -> str:
         return f"Line({self.server!r})"
 
     def close(self) -> None:
         """Close all connections."""
-        self._http.close()
+        if self._made is not None:
+            self._made.close()
 
     # ------------------------------------------------------------ one request, one answer
 
@@ -121,6 +161,11 @@ class Line:
         Raises:
             LegatoError: the server refuses, cannot be reached, or is not understood.
         """
+        if method == "GET" and self._transport is None and request.keys() <= {"params"}:
+            content = ask_first(self.server.url, f"{API}{path}", _strip(request.get("params")), self._make_headers())
+            if content is not None:
+                self._outage.hear()
+                return self._decode(kind, content)
         return self.read(kind, self.send(method, path, **request))
 
     def ask_pages(
@@ -153,8 +198,11 @@ class Line:
         Raises:
             ServerError: the answer contains no such record.
         """
+        return self._decode(kind, response.content)
+
+    def _decode(self, kind: type[T], content: bytes) -> T:
         try:
-            return decode(response.content, kind)
+            return decode(content, kind)
         except msgspec.MsgspecError as error:
             raise ServerError(
                 f"The answer of the server at {self.server.url} is not understood: {error}. Check whether the address "
@@ -193,6 +241,10 @@ class Line:
             PerhapsDone: the server refused a repeated request, after the answer to an earlier try was lost.
             LegatoError: the server refuses, cannot be reached, or is not understood.
         """
+        import httpx
+
+        # When one of these is raised, no byte of the request was sent.
+        never_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
         fields = dict(headers or {})
         if content is not None:
             fields["Content-Type"] = "application/octet-stream"
@@ -207,7 +259,7 @@ class Line:
                     method, path if is_open else f"{API}{path}", params=_strip(params), content=content, headers=fields
                 )
             except httpx.TransportError as error:
-                is_sent = not isinstance(error, _NEVER_SENT)
+                is_sent = not isinstance(error, never_sent)
                 was_lost = was_lost or is_sent
                 if is_sent and not is_repeatable:
                     raise Unavailable(
@@ -219,6 +271,7 @@ class Line:
                 continue
             self._outage.hear()
             if response.is_success or response.status_code in accepted:
+                self._pass_warning_on(response)
                 return response
             if self._renew_token(response):
                 continue
@@ -230,6 +283,18 @@ class Line:
             if tells_repeats and was_lost and isinstance(refusal, Conflict):
                 raise PerhapsDone(refusal)
             raise refusal
+
+    def _pass_warning_on(self, response: httpx.Response) -> None:
+        text = _clean(response.headers.get(WARNING, ""))
+        if not text:
+            return
+        try:
+            self._on_warning(text)
+        except Exception:  # noqa: BLE001 -- such as a filter that makes warnings errors, or an error stream that is closed
+            # The server has done what the request asked for, so the caller must get the answer.
+            import logging
+
+            logging.getLogger(__name__).warning("%s", text)
 
     def _renew_token(self, response: httpx.Response) -> bool:
         """Return whether there is another token than the refused one, because the server on this machine replaced it.
@@ -264,6 +329,8 @@ class Line:
         Raises:
             LegatoError: the server refuses or cannot be reached.
         """
+        import httpx
+
         try:
             while True:
                 with self._http.stream("GET", f"{API}{path}", headers=dict(headers or {})) as response:
@@ -290,6 +357,8 @@ class Line:
         Raises:
             LegatoError: the server refuses, cannot be reached for too long, or is not understood.
         """
+        import httpx
+
         tries = self.begin_tries()
         while True:
             headers = {"Accept": "text/event-stream"}
@@ -326,6 +395,8 @@ class Line:
         self, path: str, params: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> Iterator[Message | None]:
         """Yield None when the stream has begun, then its messages."""
+        import httpx
+
         limits = httpx.Timeout(_SILENCE_LIMIT_S, connect=_CONNECT_LIMIT_S)
         with self._http.stream(
             "GET", f"{API}{path}", params=_strip(params), headers=dict(headers), timeout=limits
@@ -353,6 +424,8 @@ class Line:
         return Tries(self.clock, self._sleep, self._draw, first_s, self._patience_s)
 
     def _describe(self, error: httpx.TransportError) -> Unavailable:
+        from legato.system.tls import find_tls_error, is_about_name
+
         url = self.server.url
         tls_error = find_tls_error(error)
         if tls_error is not None:
@@ -386,6 +459,11 @@ class _RefusedForNow(Exception):
 # ---------------------------------------------------------------- answers and errors
 
 
+def _clean(text: str) -> str:
+    """Return the beginning of a text on one line, without characters that could move a terminal's cursor."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_MAX_WARNING])
+
+
 def _strip(params: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (params or {}).items() if value is not None}
 
@@ -397,6 +475,8 @@ def _read_retry_after(response: httpx.Response) -> float | None:
 
 def _explain(error: httpx.TransportError) -> str:
     """Describe an error; some errors of the library have an empty message."""
+    import httpx
+
     usual = {
         httpx.ConnectTimeout: "it does not answer",
         httpx.ReadTimeout: "it does not answer",

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
-
-import httpx
 
 from legato.api.outputs import File, Files
 from legato.client.connection import Line
 from legato.core.errors import ServerError, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    import httpx
 
 DOWNLOAD_MARK: Final = ".legato-download"
 _MARKED: Final = "'legato download' made this folder, so it is not uploaded as code. To upload it, delete this file.\n"

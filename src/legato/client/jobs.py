@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _LONGEST_WAIT_S: Final = 30.0
 _PAGE: Final = 500
 _ALL_POINTS: Final = 10_000
-_TERMS: Final = ("min_workers", "max_workers", "priority", "queue", "labels")
+_TERMS: Final = ("min_workers", "max_workers", "priority", "queue", "labels", "notes")
 
 
 class Job:
@@ -332,6 +332,7 @@ class Job:
         priority: int | None = None,
         queue: str | None = None,
         labels: Mapping[str, str | None] | None = None,
+        notes: str | None = None,
         only_if_unchanged: bool = False,
     ) -> Job:
         """Change the job; arguments that are None change nothing.
@@ -342,12 +343,13 @@ class Job:
             priority: 1 to 10000; a higher one gets a larger share.
             queue: the new queue.
             labels: labels to add or replace; a value of None removes a label.
+            notes: a text for people, at most 1000 characters; an empty one removes it.
             only_if_unchanged: refuse if the job has changed since this object was last refreshed.
 
         Raises:
             StaleVersion: the job has changed.
         """
-        said = dict(zip(_TERMS, (min_workers, max_workers, priority, queue, labels), strict=True))
+        said = dict(zip(_TERMS, (min_workers, max_workers, priority, queue, labels, notes), strict=True))
         return self._change("PATCH", "", _strip(said), only_if_unchanged=only_if_unchanged)
 
     def clone(self, *, key: str | None = None, **options: Unpack[JobOptions]) -> Job:

@@ -37,6 +37,11 @@ def title_path(what: str, title: str) -> str:
     return f"/{what}s/{quote(title, safe='')}"
 
 
+def is_name(text: str) -> bool:
+    """Whether a job, a user or another thing in `name_path` may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def name_path(what: str, name: str) -> str:
     """Return the path of the job, queue, user, token, node, cluster, join token, sweep or webhook with a name.
 
@@ -46,7 +51,7 @@ def name_path(what: str, name: str) -> str:
     >>> name_path("job", "mnist")
     '/jobs/mnist'
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise NotFound(
             f"There is no {what} '{name}': names have letters, digits, '.', '_' and '-'. Check the spelling."
         )

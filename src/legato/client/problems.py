@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import httpx
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from legato.api.problems import PREFIX, PROBLEMS
@@ -13,6 +14,9 @@ from legato.core.errors import (
     UsageError,
 )
 from legato.system.decoding import decode
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class Problem(msgspec.Struct, frozen=True):

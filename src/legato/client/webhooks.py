@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from legato.api.lists import Page
 from legato.api.webhooks import Delivery, NewWebhook, Webhook, WebhookDetails
@@ -46,6 +47,31 @@ class WebhookCalls:
     def webhook(self, webhook: str) -> WebhookDetails:
         """Return a webhook by its id, with its last deliveries and their errors."""
         return self._line.ask(WebhookDetails, "GET", name_path("webhook", webhook))
+
+    def change_webhook(
+        self,
+        webhook: str,
+        *,
+        url: str | None = None,
+        on: Sequence[str] | None = None,
+        below_workers: int | Literal["none"] | None = None,
+        waiting_s: float | Literal["none"] | None = None,
+        project: str | None = None,
+    ) -> Webhook:
+        """Change a webhook; None keeps a value. Its secret stays, and what is pending goes to the new URL.
+
+        Args:
+            webhook: its id.
+            url: ``https://…`` or ``http://…``.
+            on: all ends that it reports; the list replaces the old one.
+            below_workers: as in `add_webhook`; ``none``: not any more.
+            waiting_s: likewise.
+            project: id or name; for the jobs of this project. ``none``: for the jobs of the webhook's owner.
+        """
+        said: dict[str, Any] = {"url": url, "on": None if on is None else list(on)}
+        said |= {"below_workers": below_workers, "waiting_s": waiting_s, "project": project}
+        body = {name: None if value == "none" else value for name, value in said.items() if value is not None}
+        return self._line.ask(Webhook, "PATCH", name_path("webhook", webhook), body=body)
 
     def test_webhook(self, webhook: str) -> Delivery:
         """Have the server send a test to a webhook now, once, and return what became of it."""

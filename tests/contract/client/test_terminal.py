@@ -92,19 +92,33 @@ def terminal(command: list[str], environment: dict[str, str], folder: Path) -> I
         os.close(made.child)
 
 
-def test_ps_loads_nothing_of_the_platform(environment: dict[str, str], platform: Platform, tmp_path: Path) -> None:
-    platform.submit()
+def list_loaded(environment: dict[str, str], folder: Path) -> tuple[str, set[str]]:
+    """Run `legato ps`; return what it writes, and the modules and packages that it has loaded."""
     code = (
         "import sys; sys.argv = ['legato', 'ps']\n"
         "from legato.cli import main as cli\n"
-        "try:\n    cli.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+        "try:\n    cli.main()\nfinally:\n    print('loaded', *sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
+        [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S
     )
-    assert "mnist" in done.stdout
-    loaded = {name.partition(".")[0] for name in done.stderr.split()}
-    assert "httpx" in loaded
+    told, _, modules = done.stderr.rpartition("loaded ")
+    return done.stdout + told, {*modules.split(), *(name.partition(".")[0] for name in modules.split())}
+
+
+def test_ps_loads_nothing_of_the_platform_and_no_httpx(
+    environment: dict[str, str], platform: Platform, tmp_path: Path
+) -> None:
+    platform.submit()
+    told, loaded = list_loaded(environment, tmp_path)
+    assert "mnist" in told
+    assert "http.client" in loaded
+    assert (HEAVY | {"httpx._client", "httpcore", "h11"}) & loaded == set()
+
+
+def test_a_refusal_of_the_first_request_reads_as_that_of_any_other(environment: dict[str, str], tmp_path: Path) -> None:
+    told, loaded = list_loaded(environment | {"LEGATO_TOKEN": "lgt_wrong"}, tmp_path)
+    assert "token" in told and "httpx._client" in loaded
     assert HEAVY & loaded == set()
 
 

@@ -53,6 +53,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
         "machine_kind": None,
         "max_retries": 0,
         "labels": {},
+        "notes": "",
         "code": None,
         **dict.fromkeys(("project", "experiment", "definition", "parent")),
         "stage": "running",
@@ -219,6 +220,16 @@ class Platform:
             return tell(Refused(name, status, detail), **said)
 
         self.faults.extend([fault] * times)
+
+    def warn(self, text: str) -> None:
+        """Carry out the next request, and warn in its answer."""
+
+        def fault(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+            answer = do()
+            answer.headers["X-Legato-Warning"] = text
+            return answer
+
+        self.faults.append(fault)
 
     # ------------------------------------------------------------ the server
 

@@ -317,6 +317,16 @@ def test_a_job_by_name_is_the_newest(client: Client, platform: Platform) -> None
         client.job("minst")
 
 
+def test_a_job_by_owner_and_name_is_the_newest_of_this_user(client: Client, platform: Platform) -> None:
+    for number, owner, name in ((1, "bob", "mnist"), (2, "bob", "mnist"), (3, "bob", "mnist-2"), (4, "anna", "mnist")):
+        platform.add_job(number, owner=owner, name=name)
+    assert client.job("bob/mnist").id == "j-0000000002"
+    assert client.job("anna/mnist").id == "j-0000000004"
+    for wrong in ("bob/mni", "carl/mnist", "bob/", "/mnist", "bob/mnist/", "/", "anna/mnist-2", "../mnist"):
+        with pytest.raises(NotFound, match=f"There is no job '{wrong}' that you may see"):
+            client.job(wrong)
+
+
 def test_waiting_until_it_ends(client: Client, platform: Platform) -> None:
     job = client.job(platform.add_job(1)["id"])
     platform.add_event("decision", "of before", job.id)
@@ -438,6 +448,7 @@ def test_changes(client: Client, platform: Platform) -> None:
     job.set(priority=7000, queue="night", labels={"team": "vision"})
     assert (job.record.priority, job.record.queue, job.record.labels) == (7000, "night", {"team": "vision"})
     assert job.set(labels={"team": None}).record.labels == {}
+    assert job.set(notes="lr too high").record.notes == "lr too high"
     assert job.pause().stage == "pausing"
     with pytest.raises(Conflict, match="it is pausing"):
         job.pause()

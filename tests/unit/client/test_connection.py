@@ -32,6 +32,40 @@ def platform() -> Platform:
     return platform
 
 
+# ---------------------------------------------------------------- warnings
+
+
+def test_a_program_is_warned_of_what_an_answer_warns_of_with_its_own_line(platform: Platform) -> None:
+    client = platform.client()
+    platform.warn("'pytorch-onnx 1.1-py 3.6' runs here with torch 2.8.0.")
+    with pytest.warns(UserWarning, match="runs here with torch") as told:
+        client.me()
+    assert [one.filename for one in told] == [__file__]
+    client.me()  # without a warning, which would be an error here
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_warning_loses_no_answer_where_warnings_are_errors(
+    platform: Platform, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server has accepted the request: a program that gets an error instead would submit the job again."""
+    client = platform.client()
+    platform.warn("'pytorch-onnx 1.1-py 3.6' runs here with torch 2.8.0.")
+    assert client.me().name
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("legato")] == [
+        "'pytorch-onnx 1.1-py 3.6' runs here with torch 2.8.0."
+    ]
+
+
+def test_a_warning_is_one_short_line_that_does_nothing_to_a_terminal(platform: Platform) -> None:
+    client = platform.client()
+    platform.warn("\x1b[2J" + "x" * 10_000)
+    with pytest.warns(UserWarning, match="xxx") as told:
+        client.me()
+    assert str(told[0].message).startswith("?[2Jxxx")
+    assert len(str(told[0].message)) == 2000
+
+
 # ---------------------------------------------------------------- again
 
 
@@ -266,10 +300,12 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again() -> None:
 @pytest.mark.parametrize("name", ["../users", "a/b", "", ".", "..", "%2e%2e", "a?b", "a b", "Ä", "x\n"])
 def test_a_name_cannot_lead_to_another_path(platform: Platform, name: str) -> None:
     client = platform.client()
-    for ask in (client.job, client.queue, client.user, client.revoke_token, client.delete_queue):
+    for ask in (client.queue, client.user, client.revoke_token, client.delete_queue, client.job):
+        assert platform.requests == []
         with pytest.raises(errors.NotFound):
             ask(name)
-    assert platform.requests == []
+    # The owner and the name of a job are no part of a path.
+    assert [request.url.path for request in platform.requests] == (["/api/v1/jobs"] if name == "a/b" else [])
 
 
 # ---------------------------------------------------------------- the token of a server on this machine
