@@ -62,7 +62,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "ps": "List the platform's jobs.",
         "show": "Show all details of a job.",
         "explain": "Explain why a job has its GPUs.",
-        "set": "Change a job's priority, queue, bounds, labels.",
+        "set": "Change priority, queue, bounds, labels, notes.",
         "pause": "Save a job's state and free its GPUs.",
         "resume": "Resume a paused job.",
         "wait": "Wait until a job has ended.",
@@ -216,8 +216,11 @@ _OPTIONS_OF_FIELDS: Final[Mapping[str, str]] = {
     "max_run_s": "--max-time",
     "heartbeat_limit_s": "--heartbeat-limit",
     "collective_limit_s": "--collective-limit",
+    "on": "--on",
+    "below_workers": "--below",
+    "waiting_s": "--waiting",
 }
-"""The options that set the fields of a job or a queue."""
+"""The options that set the fields of a job, a queue or a webhook."""
 
 
 def _rephrase(text: str) -> str:
@@ -225,6 +228,8 @@ def _rephrase(text: str) -> str:
 
     >>> _rephrase("Cannot run job 'a': num_threads=0 is below 1.")
     "Cannot run job 'a': --threads 0 is below 1."
+    >>> _rephrase("Cannot change a webhook that is never called. Give on=ended or below_workers=NUMBER.")
+    'Cannot change a webhook that is never called. Give --on ended or --below NUMBER.'
     >>> _rephrase("Cannot read 'a': [Errno 13] Permission denied: '/a'.")
     "Cannot read 'a': Permission denied: '/a'."
     """

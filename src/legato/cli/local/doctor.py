@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -15,8 +15,14 @@ EXIT_FOUND: Final = 1
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-def doctor(python: PythonOption = None) -> None:
-    """Examine this machine: Python, torch, GPUs, memory, disk and network.
+def doctor(
+    python: PythonOption = None,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, metavar="NUMBER", envvar="LEGATO_PORT", help="Port of 'legato up'. 0: any."),
+    ] = 8765,
+) -> None:
+    """Examine this machine: Python, torch, GPUs, NCCL, memory, disk, network and ports.
 
     Changes nothing. The exit code is 1 if something prevents every training, else 0.
     """
@@ -27,7 +33,7 @@ def doctor(python: PythonOption = None) -> None:
     executable = Path(sys.executable) if python is None else find_python(python)
     typer.echo("legato: importing torch ...", err=True)
     levels = []
-    for subject, level, text in check_up(executable, find_jobs_directory().parent):
+    for subject, level, text in check_up(executable, find_jobs_directory().parent, port):
         typer.echo(f"{typer.style(f'{level:<8}', fg=_COLOURS[level])}{subject}: {text}")
         levels.append(level)
     if "error" in levels:

@@ -41,9 +41,21 @@ def open_line(server: Server, *, is_watching: bool = False) -> Line:
     from legato.client.connection import Line
 
     if is_watching:
-        line = Line(server, patience_s=0.0, first_patience_s=_FIRST_PATIENCE_S, answer_limit_s=_LOOK_LIMIT_S)
+        line = Line(
+            server,
+            patience_s=0.0,
+            first_patience_s=_FIRST_PATIENCE_S,
+            answer_limit_s=_LOOK_LIMIT_S,
+            on_warning=_report_warning,
+        )
     else:
-        line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S, on_outage=_report_outage)
+        line = Line(
+            server,
+            patience_s=_PATIENCE_S,
+            first_patience_s=_FIRST_PATIENCE_S,
+            on_outage=_report_outage,
+            on_warning=_report_warning,
+        )
     _lines.append(line)
     return line
 
@@ -51,6 +63,10 @@ def open_line(server: Server, *, is_watching: bool = False) -> Line:
 def _report_outage(is_silent: bool) -> None:
     since = f"no answer from the server since {render_clock(time.time(), time.time())}; trying again"
     typer.echo(f"legato: {since if is_silent else 'the server answers again'}", err=True)
+
+
+def _report_warning(text: str) -> None:
+    typer.echo(f"legato: {text}", err=True)
 
 
 def close_lines() -> None:
@@ -118,6 +134,11 @@ def is_server_known() -> bool:
     return True
 
 
+def is_title(name: str) -> bool:
+    """Whether a job is named as ``OWNER/NAME``, which only jobs of a platform have."""
+    return "/" in name
+
+
 def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job:
     """Return a job of the platform; arguments as in `open_client`.
 
@@ -135,6 +156,7 @@ def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job
             raise NotFound(f"{error}{local}") from None
         found = client.jobs(limit=_NUM_NAMES)
         known = [job.id for job in found] if name.startswith(_ID_PREFIX) else [job.name for job in found]
+        known = [f"{job.record.owner}/{job.name}" for job in found] if is_title(name) else known
         raise NotFound(f"{error}{ask_whether(name, known)}") from None
 
 
@@ -142,6 +164,6 @@ def _mention_local_job(name: str) -> str:
     """Return a sentence that this machine has a job of that name, with a space before it; "" if it has none."""
     from legato.cli.local import jobs
 
-    if not jobs.is_there(name):
+    if is_title(name) or not jobs.is_there(name):
         return ""
     return f" This machine has a job '{name}' that 'legato run' started. To see it: legato status {name}"

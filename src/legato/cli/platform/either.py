@@ -2,7 +2,8 @@
 
 A name means the job of this machine if that job runs. If it has ended and was started in the present directory, it is
 meant unless the platform's job has not ended, or was submitted later. Otherwise the name means the job of the platform,
-if a platform is known. ``--local`` and ``--server`` decide explicitly. An id always means a job of the platform.
+if a platform is known. ``--local`` and ``--server`` decide explicitly. An id, and ``OWNER/NAME``, always mean a job of
+the platform.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from legato.cli.entry import Entry
 from legato.cli.local import jobs
 from legato.cli.options import Plain, Worker, read_one_of, read_whole
 from legato.cli.platform.completion import complete_jobs
-from legato.cli.platform.connecting import find_job, is_server_known
+from legato.cli.platform.connecting import find_job, is_server_known, is_title
 from legato.cli.platform.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
 from legato.cli.terminal.formatting import read_moment, tell_waiting, tell_when
 from legato.cli.terminal.output import Output, ending_on_interrupt
@@ -50,7 +51,7 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
         raise UsageError("--local and --server exclude each other: a job is either of this machine or of a platform.")
     if local:
         return None
-    if server is not None:
+    if server is not None or is_title(name):
         return find_job(name, server, is_watching=is_watching)
     is_id = PLATFORM_JOB.fullmatch(name) is not None
     if (not is_id and jobs.is_running(name)) or not is_server_known():

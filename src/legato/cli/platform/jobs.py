@@ -169,6 +169,10 @@ def change(
     priority: ChangedPriorityOption = None,
     queue: ChangedQueueOption = None,
     label: Annotated[list[str] | None, label_option("Label to set; KEY= removes it. Repeatable.")] = None,
+    notes: Annotated[
+        str | None,
+        typer.Option("--notes", metavar="TEXT", help="Notes for people, at most 1000 characters. '' removes them."),
+    ] = None,
     if_version: Annotated[
         int | None,
         typer.Option(
@@ -177,16 +181,17 @@ def change(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Change a job's priority, queue, number of workers or labels, also while it trains."""
+    """Change a job's priority, queue, number of workers, labels or notes, also while it trains."""
     found = find_job(job, server)
     low, high = read_bounds(workers, min_workers, max_workers)
     said: dict[str, Any] = {"min_workers": low, "max_workers": high, "priority": priority, "queue": queue}
+    said["notes"] = notes
     if label:
         said["labels"] = dict(read_label(one) for one in label)
     if all(value is None for value in said.values()):
         raise UsageError(
-            f"Cannot change job '{job}': no change is given. Give --priority, --queue, --workers or --label; see "
-            "'legato set --help'."
+            f"Cannot change job '{job}': no change is given. Give --priority, --queue, --workers, --label or --notes; "
+            "see 'legato set --help'."
         )
     if if_version is not None:
         found.record = _with_version(found.record, if_version)
@@ -353,7 +358,7 @@ def _draw_jobs(records: list[JobRecord], output: Output, *, is_more: bool, is_ev
 
 def _describe_change(before: JobRecord, after: JobRecord) -> str:
     changes = []
-    for field, name in (("priority", "priority"), ("queue", "queue"), ("labels", "labels")):
+    for field, name in (("priority", "priority"), ("queue", "queue"), ("labels", "labels"), ("notes", "notes")):
         if getattr(before, field) != getattr(after, field):
             changes.append(f"{name} {_plain(getattr(before, field))} → {_plain(getattr(after, field))}")
     old, new = ((job.min_workers, job.max_workers) for job in (before, after))
@@ -367,7 +372,7 @@ def _describe_change(before: JobRecord, after: JobRecord) -> str:
 def _plain(value: object) -> str:
     from legato.cli.terminal.columns import render_labels
 
-    return (render_labels(value) or "none") if isinstance(value, dict) else str(value)
+    return clean(render_labels(value) if isinstance(value, dict) else value) or "none"
 
 
 def _with_version(record: JobRecord, version: int) -> JobRecord:

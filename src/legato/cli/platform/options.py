@@ -22,10 +22,9 @@ from legato.cli.terminal.output import Output
 
 AS_TYPED: Final[dict[str, Any]] = {"allow_interspersed_args": True}
 
-AnyJob = Annotated[str, typer.Argument(metavar="JOB", help="Name or id of the job.", autocompletion=complete_jobs)]
-PlatformJob = Annotated[
-    str, typer.Argument(metavar="JOB", help="Name or id of the job.", autocompletion=complete_platform_jobs)
-]
+_JOB: Final = "Name or id of the job; OWNER/NAME for that of another user."
+AnyJob = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, autocompletion=complete_jobs)]
+PlatformJob = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, autocompletion=complete_platform_jobs)]
 ServerOption = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,7 @@ import typer
 from legato.cli.entry import Entry
 from legato.cli.options import read_one_of
 from legato.cli.platform.completion import complete_platform_jobs
-from legato.cli.platform.connecting import open_client
+from legato.cli.platform.connecting import find_job, is_title, open_client
 from legato.cli.platform.options import LimitOption, OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
 from legato.cli.terminal.formatting import read_duration, read_moment, render_clock, render_sparkline
 from legato.cli.terminal.output import Output, make_table, watch, write, write_list
@@ -110,7 +110,8 @@ def timeline(
     """Show how many GPUs each job held in the last hour, or since --since. -o json prints every change."""
     now = time.time()
     begins, ends = _read_times(since, until, now)
-    found = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=job or None)
+    names = [find_job(one, server).id if is_title(one) else one for one in job or ()]
+    found = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=names or None)
 
     def draw() -> Any:
         if not found.items:

@@ -132,7 +132,7 @@ def _look(client: Client, ref: str, *, is_wide: bool) -> tuple[Sweep, list[Trial
 def _describe(found: Sweep) -> str:
     states = ", ".join(f"{number} {state}" for state, number in found.trials.items()) or "no trial yet"
     best = "" if found.best is None else f" Best: trial {found.best} (*)."
-    return f"{found.name}: {found.stage}, {found.reason}. {states} of {found.num_trials}.{best}"
+    return f"{found.name}: {found.stage}, {found.reason.removesuffix('.')}. {states} of {found.num_trials}.{best}"
 
 
 def _follow(ref: str, server: str | None) -> int:

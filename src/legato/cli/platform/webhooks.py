@@ -1,9 +1,9 @@
-"""Commands on webhooks: add, list, show, test and remove."""
+"""Commands on webhooks: add, list, show, change, test and remove."""
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -27,12 +27,22 @@ class End(enum.StrEnum):
     failed = "failed"
 
 
+class ChangedEnd(enum.StrEnum):
+    """The same for a change. ``none``: it tells no ends any more."""
+
+    ended = "ended"
+    failed = "failed"
+    none = "none"
+
+
+_read_below: Final = read_whole("the number of workers", 4, highest=1_000_000)
+
 webhooks = make_group("webhooks", "legato webhooks")
 
 
 @webhooks.callback(invoke_without_command=True)
 def list_webhooks(context: typer.Context, output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """List your webhooks, for admins those of all users. More: add, show, test, remove."""
+    """List your webhooks, for admins those of all users. More: add, show, change, test, remove."""
     if context.invoked_subcommand is not None:
         return
     found = open_client(server).webhooks()
@@ -54,7 +64,7 @@ def add_webhook(
         int | None,
         typer.Option(
             "--below",
-            parser=read_whole("the number of workers", 4, highest=1_000_000),
+            parser=_read_below,
             metavar="NUMBER",
             help="When a job that trains is shrunk from this number of workers or more to fewer.",
         ),
@@ -103,6 +113,62 @@ def add_webhook(
     typer.echo(made.secret)
 
 
+def change_webhook(
+    webhook: WebhookId,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The server sends messages to it.")] = None,
+    on: Annotated[
+        list[ChangedEnd] | None,
+        typer.Option(
+            "--on",
+            parser=read_one_of("the condition", ChangedEnd),
+            metavar="[ended|failed|none]",
+            help="When a job has ended in any way, or has failed; none: neither. Replaces the present choice.",
+        ),
+    ] = None,
+    below: Annotated[
+        str | None,
+        typer.Option("--below", metavar="NUMBER|none", help="As for 'legato webhooks add'; none: not any more."),
+    ] = None,
+    waiting: Annotated[
+        str | None,
+        typer.Option("--waiting", metavar="TIME|none", help="As for 'legato webhooks add'; none: not any more."),
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            "-p",
+            metavar="PROJECT|none",
+            help="For the jobs of this project; none: for those of the webhook's owner.",
+            autocompletion=complete_projects,
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Change a webhook. Its secret stays, and pending messages go to the new URL."""
+    if all(value is None for value in (url, below, waiting, project)) and not on:
+        raise UsageError(
+            f"Cannot change webhook '{webhook}': no change is given. Give --url, --on, --below, --waiting or --project."
+        )
+    if on and ChangedEnd.none in on and len(set(on)) > 1:
+        raise UsageError("Cannot use --on none together with another --on: give one of them.")
+    found = open_client(server).change_webhook(
+        webhook,
+        url=url,
+        on=None if not on else [one.value for one in on if one is not ChangedEnd.none],
+        below_workers="none" if below == "none" else None if below is None else _read_below(below),
+        waiting_s=_read_waiting(waiting),
+        project=project,
+    )
+    told = f"Webhook {found.id} is changed: {describe_conditions(found)}, to {found.url}."
+    write(found, output, lambda: told)
+
+
+def _read_waiting(text: str | None) -> float | Literal["none"] | None:
+    return "none" if text == "none" else None if text is None else read_duration(text, "the time")
+
+
 def show_webhook(webhook: WebhookId, output: OutputOption = Output.table, server: ServerOption = None) -> None:
     """Show the last messages of a webhook, what became of them, and their errors."""
     found = open_client(server).webhook(webhook)
@@ -142,6 +208,12 @@ enter(
             short="Add a webhook.",
         ),
         Entry("show", show_webhook, "legato webhooks show h-37efnd0000", short="Show the last messages and errors."),
+        Entry(
+            "change",
+            change_webhook,
+            "legato webhooks change h-37efnd0000 --on failed --waiting none",
+            short="Change a webhook.",
+        ),
         Entry("test", try_webhook, "legato webhooks test h-37efnd0000", short="Send a test message now."),
         Entry("remove", remove_webhook, "legato webhooks remove h-37efnd0000", short="Remove a webhook."),
     ),

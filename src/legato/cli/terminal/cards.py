@@ -195,6 +195,7 @@ def _describe_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | Non
     kind = "elastic" if job.is_elastic else "static"
     yield "terms", f"{kind}, queue {job.queue}, priority {job.priority}, version {job.version}"
     yield "labels", render_labels(job.labels) or None
+    yield "notes", job.notes or None
     yield "run of", _describe_origin(job)
     yield "clone of", job.parent
     yield "framework", None if spec.framework == "legato" else spec.framework

@@ -70,6 +70,7 @@ def job_columns(now: float) -> Sequence[Column[JobRecord]]:
         Column("SAMPLES/S", lambda job: _number(_progress(job, "samples_per_s")), is_wide=True, is_number=True),
         Column("ATTEMPT", lambda job: job.attempt, is_wide=True, is_number=True),
         Column("LABELS", lambda job: render_labels(job.labels), is_wide=True),
+        Column("NOTES", lambda job: job.notes, is_wide=True),
         Column("AGE", lambda job: render_age(now - job.submitted_at), is_number=True, gives_way=5),
         Column("REASON", render_reason),
     )
@@ -145,7 +146,7 @@ def cluster_columns(now: float) -> Sequence[Column[Cluster]]:
         Column("RUNNING", lambda cluster: _count_pilots(cluster, "running"), is_number=True),
         Column("ENDING", lambda cluster: _count_pilots(cluster, "ending"), is_number=True),
         Column("NEEDED", lambda cluster: cluster.target, is_number=True),
-        Column("LIMITS", lambda cluster: f"{cluster.min_pilots}..{cluster.max_pilots}"),
+        Column("LIMITS", _describe_limits),
         Column("SLOTS EACH", lambda cluster: cluster.num_slots, is_number=True, is_wide=True),
         Column("IDLE NOW", _describe_idle),
     )
@@ -153,6 +154,11 @@ def cluster_columns(now: float) -> Sequence[Column[Cluster]]:
 
 def _describe_seen(cluster: Cluster, now: float) -> str:
     return "never" if cluster.observed_at is None else f"{render_age(max(0.0, now - cluster.observed_at))} ago"
+
+
+def _describe_limits(cluster: Cluster) -> str:
+    each = cluster.max_pilots_per_user
+    return f"{cluster.min_pilots}..{cluster.max_pilots}{'' if each is None else f', {each} per user'}"
 
 
 def _count_pilots(cluster: Cluster, state: str) -> int:
@@ -396,6 +402,13 @@ def describe_conditions(webhook: Webhook) -> str:
     return ", ".join(told)
 
 
+def describe_last_try(webhook: Webhook) -> str | None:
+    """Return when a message was sent to a webhook last, and why it was not accepted."""
+    if webhook.tried_at is None:
+        return None
+    return f"{render_time(webhook.tried_at)}: {webhook.error or 'accepted'}"
+
+
 WEBHOOK_COLUMNS: Final[Sequence[Column[Webhook]]] = (
     Column("ID", lambda webhook: webhook.id),
     Column("OWNER", lambda webhook: webhook.owner, gives_way=2),
@@ -403,6 +416,7 @@ WEBHOOK_COLUMNS: Final[Sequence[Column[Webhook]]] = (
     Column("WHEN", describe_conditions),
     Column("PENDING", lambda webhook: webhook.num_pending, is_number=True),
     Column("FAILED", lambda webhook: webhook.num_failed, is_number=True),
+    Column("LAST TRY", describe_last_try, style=lambda webhook: "red" if webhook.error is not None else ""),
     Column("DROPPED", lambda webhook: webhook.num_dropped, is_number=True, is_wide=True),
     Column("CREATED", lambda webhook: render_time(webhook.created_at), is_wide=True),
     Column("URL", lambda webhook: webhook.url, gives_way=1),

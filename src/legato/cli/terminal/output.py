@@ -97,17 +97,24 @@ def write_list(found: Sequence[R], output: Output, columns: Sequence[Column[R]],
 
 def print_drawn(drawn: RenderableType) -> None:
     """Print a drawing to the standard output."""
-    if isinstance(drawn, Table) and not _may_be_terminal():
-        typer.echo(drawn.render_plain())
-        return
+    if _may_be_terminal():
+        console = make_console()
+        if console.is_terminal:
+            console.print(drawn)
+            return
+    typer.echo(_render_for_pipe(drawn))
+
+
+def _render_for_pipe(drawn: RenderableType | str) -> str:
+    """Return a drawing as text. A pipe has no width: lines for another program are neither wrapped nor padded."""
+    if isinstance(drawn, str):
+        return drawn
+    if isinstance(drawn, Table):
+        return drawn.render_plain()
     console = make_console()
-    if console.is_terminal:
-        console.print(drawn)
-        return
-    # A pipe has no width: lines for another program are neither wrapped nor padded.
     with console.capture() as capture:
         console.print(drawn)
-    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def make_console() -> Console:
@@ -170,7 +177,7 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
     Args:
         look: returns the result, its form for people, and whether more results will come.
         output: format. Programs get a line (or document) per result.
-        again: get a result every second.
+        again: get a result every second. Where no terminal shows them, people get each form only once in a row.
     """
     if not again:
         found, drawn, _ = look()
@@ -182,6 +189,7 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
         if output.is_for_people and console.is_terminal:
             _watch_live(look, console)
             return
+        last = None
         while True:
             try:
                 found, drawn, goes_on = look()
@@ -192,7 +200,9 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
                 continue
             silence.end()
             if output.is_for_people:
-                write(found, output, lambda drawn=drawn: drawn)  # type: ignore[misc]
+                if (text := _render_for_pipe(drawn)) != last:
+                    typer.echo(text)
+                    last = text
             else:
                 typer.echo(render_for_programs(found, output, is_one_line=True), nl=False)
             if not goes_on:

@@ -168,6 +168,18 @@ environment: {DATA: /data}
 """
 
 
+def test_what_an_answer_warns_of_is_printed_but_not_among_the_results(
+    platform: Platform, call: Call, script: str
+) -> None:
+    call("submit", "-d", script)
+    for flags in ([], ["-o", "json"]):
+        platform.faults.append(lambda _, do: do())  # the code is there already
+        platform.warn("memory is not limited here \x1b[2J")
+        _, out, err = call("submit", "-d", *flags, script)
+        assert err == "legato: memory is not limited here ?[2J\n"
+        assert "not limited" not in out
+
+
 def test_submit_reads_a_file_and_flags_win(platform: Platform, call: Call, place: Path) -> None:
     (place / "project" / "src").mkdir(parents=True)
     (place / "project" / "src" / "train.py").write_text("")
@@ -356,6 +368,9 @@ def test_set(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert code == 2
     assert 'not "3"' in err
     assert call("set", "mnist", "-p", "1", "--if-version", "5")[0] == 0
+    assert "notes none → lr too high" in call("set", "mnist", "--notes", "lr too high")[1]
+    assert call("set", "mnist", "--notes", "")[1].startswith("Job 'mnist': notes lr too high → none")
+    assert "notes none → a?[2Jb c (version" in call("set", "mnist", "--notes", "a\x1b[2Jb\nc")[1]
 
 
 def test_pause_and_resume(platform: Platform, call: Call, job: dict[str, Any]) -> None:
@@ -584,6 +599,9 @@ def test_the_timeline_of_slots(platform: Platform, call: Call) -> None:
     assert (rows[0][-1][0], rows[0][-1][-1], len(rows[0][-1])) == ("█", "▁", 24)
     asked = platform.requests[-1].url.params
     assert (float(asked["since"]), asked["by"], asked.get_list("job")) == (NOW - 7200, "project", ["a", "b"])
+    platform.add_job(5, owner="bob", name="mnist")
+    call("timeline", "bob/mnist", "c")
+    assert platform.requests[-1].url.params.get_list("job") == ["j-0000000005", "c"]
     assert json.loads(call("timeline", "-o", "json")[1]) == told
     platform.canned["/timeline"] = told | {"items": []}
     assert call("timeline")[1] == "No job held a GPU in that time.\n"
@@ -904,6 +922,30 @@ def test_an_unknown_job_is_refused_by_every_command(
     code, out, err = call(*command)
     assert (code, out) == (2, "")
     assert err == "legato: There is no job 'minst' that you may see. 'legato ps' lists yours. Did you mean 'mnist'?\n"
+
+
+@pytest.mark.parametrize("command", JOB_COMMANDS)
+def test_every_command_takes_a_job_by_owner_and_name(platform: Platform, call: Call, command: str) -> None:
+    """As ``legato explain`` and other commands name jobs. A job of this machine never has such a name."""
+    platform.add_job(7, owner="anna", name="mnist")
+    code, _, err = call(command, "anna/minst")
+    assert code == 2
+    assert err == (
+        "legato: There is no job 'anna/minst' that you may see. 'legato ps --all' lists those that you may. "
+        "Did you mean 'anna/mnist'?\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["status", "show", "stop"])
+def test_a_job_of_another_user_is_meant_by_owner_and_name(
+    platform: Platform, call: Call, local: JobDirectory, command: str
+) -> None:
+    platform.add_job(8, owner="bob", name="mnist")
+    platform.add_job(9, owner="anna", name="mnist")
+    code, _, err = call(command, "bob/mnist")
+    assert (code, err) == (0, "")
+    assert any(path.startswith("/jobs/j-0000000008") or "owner=bob" in path for path in platform.asked())
+    assert not any("j-0000000009" in path for path in platform.asked())
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,16 @@ def test_watching_says_that_the_server_is_silent_and_goes_on(platform: Platform,
     assert "Connection refused" in err
 
 
+def test_where_no_terminal_shows_it_a_table_is_written_again_only_when_it_has_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "WATCH_EVERY_S", 0.0)
+    looks = [("", "queued", True), ("", "queued", True), ("", "running", True), ("", "queued", False)]
+    output.watch(lambda: looks.pop(0), output.Output.table, again=True)
+    assert capsys.readouterr().out.splitlines() == ["queued", "running", "queued"]
+    assert not looks
+
+
 def test_the_last_screen_stays_below_a_line_that_it_is_old(monkeypatch: pytest.MonkeyPatch, now: float) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=200, color_system=None)

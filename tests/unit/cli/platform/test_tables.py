@@ -120,7 +120,7 @@ def test_ps_wide(jobs: Platform, call: Call) -> None:
     head, _, row = strip(call("ps", "-o", "wide")[1])
     assert head.split() == [
         *("ID", "NAME", "OWNER", "QUEUE", "PRIORITY", "STAGE", "GPUS", "STEP", "EPOCH", "LOSS", "SAMPLES/S"),
-        *("ATTEMPT", "LABELS", "AGE", "REASON"),
+        *("ATTEMPT", "LABELS", "NOTES", "AGE", "REASON"),
     ]
     assert "default      5000  running  2 of 1..4   120      6  0.1234      812.5        1  team=vision,run=1" in row
 
@@ -712,6 +712,8 @@ def test_clusters_lists_states_machines_and_what_idle_ones_cost(platform: Platfo
         "NOW",
     ]
     assert re.fullmatch(r"slurm +ok +\S+ ago +1 +1 +0 +4 +0\.\.9 +4 slots, 2\.00 slot hours", told[1])
+    platform.canned["/clusters"] = {"items": [CLUSTER | more | {"max_pilots_per_user": 3}]}
+    assert " 0..9, 3 per user " in call("clusters")[1]
     assert "Slurm were idle for 10.0 of 20.0 slot hours." in " ".join(told)
     assert "The last test of Slurm is running. Slurm is asked for a machine." in " ".join(told)
     assert told[-1] == "1 machine joined with a token: 1 ready. 'legato nodes' lists them."
