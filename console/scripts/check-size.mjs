@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
-const MAX_KB = 300;
+const MAX_KB = 120;
 const pages = fileURLToPath(new URL("../../src/legato/server/pages", import.meta.url));
 const index = readFileSync(`${pages}/index.html`, "utf8");
 const first = [...index.matchAll(/(?:src|href)="\.\/(assets\/[^"]+)"/g)].map((found) => found[1]);

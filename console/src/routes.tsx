@@ -38,6 +38,7 @@ export const ROUTES: readonly PageRoute[] = [
   { pattern: "/queues", page: openLater(() => import("@/pages/queues/queues-page")), title: "Queues" },
   { pattern: "/users", page: openLater(() => import("@/pages/people/users-page")), title: "Users" },
   { pattern: "/tokens", page: openLater(() => import("@/pages/people/tokens-page")), title: "Tokens" },
+  { pattern: "/webhooks", page: openLater(() => import("@/pages/webhooks/webhooks-page")), title: "Webhooks" },
   { pattern: "/audit", page: openLater(() => import("@/pages/audit/audit-page")), title: "Audit" },
   { pattern: "/settings", page: openLater(() => import("@/pages/settings/settings-page")), title: "Settings" },
 ];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
+from tests.console.test_runs import shows_at_all_widths
 from tests.tiers import first_now
 
 PROGRAMS = Path(__file__).parent / "programs"
-SCREENS = ("jobs", "pool", "projects", "sweeps", "compare", "queues", "tokens", "users", "audit", "settings", "submit")
+SCREENS = (
+    *("jobs", "pool", "projects", "sweeps", "compare", "queues", "tokens", "webhooks", "users", "audit", "settings"),
+    "submit",
+)
 NARROW = 390
 
 
@@ -26,6 +31,62 @@ def test_every_page_meets_the_accessibility_rules(people: Callable[..., Person],
         ada.shows(f"{screen}-{'narrow' if width == NARROW else 'empty'}")
         wider = ada.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider == 0, f"{screen} has to be scrolled sideways by {wider} px"
+
+
+def test_a_user_starts_a_sweep_of_a_definition_and_saves_the_best_trial(
+    people: Callable[..., Person], running: Platform
+) -> None:
+    zoe = people("zoe")
+    client = running.client
+    client.add_project("Searches", members=["zoe"])
+    client.add_definition(
+        "Searches", "rates", "logs_rate.py", directory=PROGRAMS, parameters={"kind": "fine", "rate": 1.0}
+    )
+    zoe.opens("/sweeps")
+    zoe.page.get_by_role("button", name="New sweep").click()
+    dialog = zoe.page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("by-rate")
+    dialog.get_by_label("Metric").fill("accuracy")
+    dialog.get_by_label("Direction").select_option("maximize")
+    dialog.get_by_label("Search parameters: name 1").fill("rate")
+    dialog.get_by_label("Search parameters: value 1").fill("0.1, often")
+    dialog.get_by_label("Search", exact=True).select_option("grid")
+    zoe.finds_no_barrier()
+    dialog.get_by_label("Search parameters: value 1").fill("")
+    dialog.get_by_role("button", name="Start").click()
+    dialog.locator(".field-wrong").filter(has_text="rate: Enter values").wait_for()
+    shows_at_all_widths(zoe, "sweep-new")
+    # What the server says of a field stands there.
+    dialog.get_by_label("Search parameters: value 1").fill("1.0..2.0")
+    dialog.get_by_role("button", name="Start").click()
+    dialog.locator(".field-wrong").filter(has_text="'rate' has none: give it a step").wait_for()
+    dialog.get_by_label("Search parameters: value 1").fill("1.0..2.0 step 1.0")
+
+    def lose_answer(route: Any) -> None:
+        if route.request.method != "POST":
+            route.fallback()
+            return
+        route.fetch()
+        route.abort()
+
+    zoe.page.route("**/api/v1/sweeps", lose_answer)
+    dialog.get_by_role("button", name="Start").click()
+    dialog.get_by_text("Can't reach the server", exact=False).wait_for()
+    zoe.page.unroute("**/api/v1/sweeps")
+    dialog.get_by_role("button", name="Start").click()
+
+    zoe.page.wait_for_url(re.compile("/sweeps/s-"))
+    zoe.page.get_by_text("all 2 trials have ended").wait_for()
+    assert [str(trial.parameters["rate"]) for trial in client.trials("by-rate")] == ["1.0", "2.0"]
+    assert len(list(client.sweeps())) == 1  # the answer to the first request was lost, and the second made no other one
+    zoe.page.get_by_role("button", name="Save best as definition").click()
+    zoe.finds_no_barrier()
+    zoe.shows("sweep-save")
+    dialog.get_by_role("button", name="Save").click()
+    zoe.sees("by-rate best is a training definition of Searches.")
+    (best,) = [one for one in client.definitions("Searches") if one.name == "by-rate best"]
+    assert (best.command, best.parameters) == ("logs_rate.py", {"kind": "fine", "rate": 1.0})
+    assert "accuracy 0.6" in best.description
 
 
 @pytest.mark.soak
@@ -77,7 +138,7 @@ def test_a_job_is_found_by_keys_and_gets_another_queue_and_labels(
     ada.page.keyboard.press("Enter")
     ada.page.get_by_role("heading", name="first-tide").wait_for()
     ada.page.get_by_role("button", name="More actions").click()
-    ada.page.get_by_role("menuitem", name="Queue and labels").click()
+    ada.page.get_by_role("menuitem", name="Notes, labels and queue").click()
     dialog = ada.page.get_by_role("dialog")
     dialog.get_by_label("Queue").select_option("night")
     dialog.get_by_label("Labels: name 2").fill("night-shift")

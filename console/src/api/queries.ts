@@ -14,6 +14,7 @@ export type Area =
   | "experiments"
   | "sweeps"
   | "people"
+  | "webhooks"
   | "settings";
 
 interface Options<A> {

@@ -84,7 +84,7 @@ export interface paths {
         head?: never;
         /**
          * Patch
-         * @description Change a job's numbers of workers, priority, queue or labels, as a merge patch.
+         * @description Change a job's numbers of workers, priority, queue, labels or notes, as a merge patch.
          */
         patch: operations["patch"];
         trace?: never;
@@ -281,6 +281,26 @@ export interface paths {
          * @description Return the values that a job's program logged, the losses and the commits of its steps, as time series.
          */
         get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/job-values": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Values
+         * @description Return the parameters and the last metrics of several jobs, for tables. Jobs that you do not see are left out.
+         */
+        get: operations["list_values"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1014,7 +1034,11 @@ export interface paths {
         delete: operations["remove_webhook"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change Webhook
+         * @description Change a webhook, as a merge patch. Its secret stays, and what is pending goes to the new URL.
+         */
+        patch: operations["change_webhook"];
         trace?: never;
     };
     "/api/v1/webhooks/{webhook}/test": {
@@ -2369,6 +2393,11 @@ export interface components {
             labels?: {
                 [key: string]: string | null;
             } | null;
+            /**
+             * Notes
+             * @default
+             */
+            notes: string;
         };
         /**
          * ProjectBody
@@ -2814,6 +2843,11 @@ export interface components {
              * @default false
              */
             log: boolean;
+            /**
+             * Is Float
+             * @default false
+             */
+            is_float: boolean;
         };
         /**
          * UserPatch
@@ -2824,6 +2858,28 @@ export interface components {
             role?: ("admin" | "user" | "viewer") | null;
             /** Is Disabled */
             is_disabled?: boolean | null;
+        };
+        /**
+         * WebhookPatchBody
+         * @description A merge patch of a webhook. Missing fields stay as they are.
+         */
+        WebhookPatchBody: {
+            /**
+             * Url
+             * @default
+             */
+            url: string;
+            /** Project */
+            project?: string | null;
+            /**
+             * On
+             * @default []
+             */
+            on: ("ended" | "failed")[];
+            /** Below Workers */
+            below_workers?: number | null;
+            /** Waiting S */
+            waiting_s?: number | null;
         };
         /**
          * Listed[ProjectOwner]
@@ -3039,6 +3095,8 @@ export interface components {
             gpus_per_worker: number;
             /** @default null */
             machine_kind: string | null;
+            /** @default  */
+            notes: string;
         };
         /**
          * Progress
@@ -3267,7 +3325,8 @@ export interface components {
          *             kind: ``slurm``, for example; its machines have the label ``legato.cluster`` with this value.
          *             name: for people.
          *             min_pilots, max_pilots: bounds of the number of its machines.
-         *             target: number of machines that the jobs of the pool need now.
+         *             target: number of machines that the jobs need now: of the whole pool, or, if each user has machines of their
+         *                 own, of the users in ``owners``.
          *             pilots: its machines, as it last showed them.
          *             trouble: why it gives none now, as sentences. None: it does.
          *             machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
@@ -3275,10 +3334,13 @@ export interface components {
          *             state: ``ok``; ``away``: it does not answer; ``paused``: no machine is asked for for a while, after a failure.
          *             observed_at: when it last answered. None: not yet.
          *             num_slots: slots of each machine.
+         *             has_gpus: each of these is a GPU.
          *             idle: what its idle machines cost. None: not known.
          *             test: the last test of it. None: there was none.
          *             owners: the users who have machines of their own. Empty: machines are for the jobs of all users, or no user has.
          *             num_of_others: machines of other users, which ``pilots`` leaves out. 0 for admins, who see all.
+         *             max_pilots_per_user: maximum number of machines of each user, if it is lower than that of all. None: it is not,
+         *                 or machines are for the jobs of all users.
          */
         Cluster: {
             kind: string;
@@ -3298,6 +3360,8 @@ export interface components {
             observed_at: number | null;
             /** @default 1 */
             num_slots: number;
+            /** @default false */
+            has_gpus: boolean;
             /** @default null */
             idle: components["schemas"]["IdleMachines"] | null;
             /** @default null */
@@ -3306,6 +3370,8 @@ export interface components {
             owners: components["schemas"]["PilotOwner"][];
             /** @default 0 */
             num_of_others: number;
+            /** @default null */
+            max_pilots_per_user: number | null;
         };
         /**
          * Pilot
@@ -3656,6 +3722,36 @@ export interface components {
             epoch: number[];
             view: number[];
             time: number[];
+        };
+        /**
+         * Listed[JobValues]
+         * @description A complete list.
+         */
+        Listed_JobValues_: {
+            items: components["schemas"]["JobValues"][];
+        };
+        /**
+         * JobValues
+         * @description What tables show of a job beside its record.
+         *
+         *         Args:
+         *             job: its id.
+         *             parameters: with which it was submitted.
+         *             metrics: the last value of each metric that its program logged by ``run.log``, of at most 200. None: that value
+         *                 was not finite.
+         *             is_complete: false if the server has not read all metrics yet, because they are very long. The next request
+         *                 goes on.
+         */
+        JobValues: {
+            job: string;
+            parameters: {
+                [key: string]: string | boolean | number;
+            };
+            metrics: {
+                [key: string]: number | null;
+            };
+            /** @default true */
+            is_complete: boolean;
         };
         /**
          * SystemSeries
@@ -4679,6 +4775,8 @@ export interface components {
          *             num_pending: deliveries that were not accepted yet, and that the server will try or try again.
          *             num_failed: deliveries that the server has given up, in the last days.
          *             num_dropped: what was never sent, because too many deliveries were pending.
+         *             tried_at: when a message was sent last, a test included. None: none was, in the last days.
+         *             error: why this last try has failed, a sentence without its period. None: it was accepted, or there was none.
          */
         Webhook: {
             id: string;
@@ -4692,6 +4790,10 @@ export interface components {
             num_pending: number;
             num_failed: number;
             num_dropped: number;
+            /** @default null */
+            tried_at: number | null;
+            /** @default null */
+            error: string | null;
         };
         /**
          * Listed[Webhook]
@@ -4716,6 +4818,10 @@ export interface components {
             num_pending: number;
             num_failed: number;
             num_dropped: number;
+            /** @default null */
+            tried_at: number | null;
+            /** @default null */
+            error: string | null;
             deliveries: components["schemas"]["Delivery"][];
         };
         /**
@@ -6563,6 +6669,91 @@ export interface operations {
             };
             /** @description Not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_values: {
+        parameters: {
+            query: {
+                job: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_JobValues_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11841,6 +12032,122 @@ export interface operations {
             };
             /** @description Not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookPatchBody"];
+            };
+        };
+        responses: {
+            /** @description Webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported type of body */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -10,6 +10,7 @@ export type Checkpoint = Schemas["Checkpoint"];
 export type Entry = Schemas["Entry"];
 export type Explanation = Schemas["Explanation"];
 export type Job = Schemas["Job"];
+export type JobValues = Schemas["JobValues"];
 export type JobMetrics = Schemas["JobMetrics"];
 export type Plan = Schemas["Plan"];
 export type PlatformEvent = Schemas["Event"];

@@ -111,7 +111,7 @@ export function Chart(props: ChartProps) {
             stroke: colour,
             width: 1.75,
             spanGaps: false,
-            points: { show: true, size: 5, filter: findLonely },
+            points: { show: true, size: 5, filter: line.isStep ? findLonely : findDots },
             ...(line.isStep ? { paths: makeSteps } : {}),
             ...(line.isFilled ? { fill: `color-mix(in srgb, ${colour} 16%, transparent)` } : {}),
             ...(line.isDashed ? { dash: [5, 4] } : {}),
@@ -173,7 +173,7 @@ export function Chart(props: ChartProps) {
   return (
     <figure className="chart" aria-label={sayWhole(title, unit, lines)}>
       <figcaption className="chart-head">
-        <span className="chart-title">{title}</span>
+        <span className="chart-title">{nameChart(title, unit, lines.length)}</span>
         {lines.length > 1 && (
           <span className="chart-legend">
             {lines.map((line) => (
@@ -195,8 +195,23 @@ export function Chart(props: ChartProps) {
   );
 }
 
+/** Return the heading of a chart: with the unit, where no single value beside it has the unit. */
+export function nameChart(title: string, unit: string, numLines: number): string {
+  return numLines > 1 && unit.trim() ? `${title} (${unit.trim()})` : title;
+}
+
+/** Few points are drawn as dots: a line between points that are close to each other is too short to be seen. */
+const MAX_DOTS = 24;
+
+/** Return the places of points that are drawn as dots: all of a few, else those without neighbours. */
+export function findDots(chart: Pick<uPlot, "data">, series: number): number[] {
+  const values = chart.data[series] as (number | null | undefined)[];
+  const found = values.flatMap((value, place) => (value === null || value === undefined ? [] : [place]));
+  return found.length <= MAX_DOTS ? found : findLonely(chart, series);
+}
+
 /** Return the places of points that have no neighbour to which a line leads; they are drawn as dots. */
-function findLonely(chart: uPlot, series: number): number[] {
+function findLonely(chart: Pick<uPlot, "data">, series: number): number[] {
   const values = (chart.data[series] as (number | null | undefined)[])
     .map((value, place) => [value, place] as const)
     .filter(([value]) => value !== undefined);
@@ -255,7 +270,8 @@ function sayX(x: number, kind: string): string {
 
 function sayLast({ lines, unit = "", lastNote = "" }: ChartProps): string {
   const only = lines[0];
-  if (lines.length !== 1 || !only?.values.length) return "";
+  if (lines.every((line) => !line.values.length)) return "no values";
+  if (lines.length !== 1 || !only) return "";
   return `${formatValue(only.values.at(-1))}${unit}${lastNote}`;
 }
 

@@ -172,6 +172,7 @@ it("marks are also what users and the platform did, each with the step at that t
       told("stage", 0, { from: "starting", to: "running" }),
       told("decision", 3),
       told("changed", 4, { priority: 7 }),
+      told("changed", 4, { notes: "for people" }),
       told("changed", 5, { max_workers: 2 }),
       told("stage", 6, { from: "running", to: "pausing" }),
       told("stage", 7, { from: "pausing", to: "paused" }),

@@ -299,6 +299,8 @@ const CHANGED: readonly [string, string][] = [
 
 function markOfPlatform(event: PlatformEvent): MarkKind | null {
   if (event.kind === "changed") {
+    // Notes are for people: the run goes on as before.
+    if (event.detail && Object.keys(event.detail).every((name) => name === "notes")) return null;
     const word = CHANGED.find(([name]) => event.detail && name in event.detail)?.[1] ?? "Changed";
     return { tone: "change", word };
   }

@@ -28,6 +28,7 @@ export interface JobPatch {
   priority?: number;
   queue?: string;
   labels?: Record<string, string | null>;
+  notes?: string;
 }
 
 export function patchJob(job: string, body: JobPatch): Promise<Job> {

@@ -16,7 +16,7 @@ it("a change of queue and labels sends only the differences, and a refusal keeps
     bodies.push(JSON.parse(String(init.body)));
     return Response.json({ detail: "The queue is closed to you." }, { status: 403 });
   });
-  const job = makeJob({ labels: { team: "vision", old: "1", same: "x" } });
+  const job = makeJob({ labels: { team: "vision", "wmla.id": "7", old: "1", same: "x" } });
   render(
     <QueryClientProvider client={new QueryClient()}>
       <ToastProvider>
@@ -27,6 +27,7 @@ it("a change of queue and labels sends only the differences, and a refusal keeps
   const button = () => screen.getByRole<HTMLButtonElement>("button", { name: "Save", hidden: true });
   const type = (label: string, value: string) => fireEvent.change(screen.getByLabelText(label), { target: { value } });
   expect(button().disabled).toBe(true);
+  expect(screen.queryByLabelText("Remove wmla.id")).toBeNull();
   await screen.findByText("night");
   type("Queue", "night");
   type("Labels: value 1", "speech");

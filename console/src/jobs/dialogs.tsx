@@ -1,4 +1,4 @@
-/** Dialogs that change jobs: stop, priority, queue and labels, resize, clone. */
+/** Dialogs that change jobs: stop, priority, queue, labels and notes, resize, clone. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -19,6 +19,7 @@ import { useToasts } from "@/parts/toast";
 import { go } from "@/router/router";
 import { cloneJob, forgetJobs, type JobPatch, patchJob, resizeJob, stopJob, useDoToJobs } from "./changes";
 import { joinCommand } from "./command";
+import { isOfPlatform } from "./facts";
 import "./jobs.css";
 import "@/pages/submit/submit.css";
 
@@ -83,21 +84,24 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
   );
 }
 
-/** Ask for another queue, and for labels; a job that has ended stays where it was. */
+const MAX_NOTES = 1000;
+
+/** Ask for another queue, labels and notes; a job that has ended stays in its queue. */
 export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const toasts = useToasts();
   const known = useQueryClient();
   // What was there when it was opened: what others change meanwhile stays as they want it.
-  const [before] = useState(job);
+  const [before] = useState(() => ({ ...job, labels: labelsOfUsers(job) }));
   const [queue, setQueue] = useState(before.queue);
   const [pairs, setPairs] = useState(() => listPairs(before.labels));
+  const [notes, setNotes] = useState(before.notes);
   const queues = useQueueChoices(before.queue);
   const isOver = ENDED.has(job.stage);
   const wrong = checkLabels(pairs);
-  const patch = findPatch(before, queue, pairs);
+  const patch = { ...findPatch(before, queue, pairs), ...(notes === before.notes ? {} : { notes }) };
   return (
     <Dialog
-      title={isOver ? `Labels of ${job.name}` : `Queue and labels of ${job.name}`}
+      title={isOver ? `Notes and labels of ${job.name}` : `Notes, labels and queue of ${job.name}`}
       action="Save"
       isBlocked={wrong !== null || Object.keys(patch).length === 0}
       onClose={onClose}
@@ -107,6 +111,15 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
         toasts.tell(`Changed ${job.name}`);
       }}
     >
+      <AreaField
+        label="Notes"
+        data-autofocus=""
+        rows={3}
+        maxLength={MAX_NOTES}
+        hint="All who can see the job can read them."
+        value={notes}
+        onValue={setNotes}
+      />
       {!isOver && (
         <SelectField
           label="Queue"
@@ -118,7 +131,7 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
       )}
       <PairsField
         label="Labels"
-        hint="Click a label to show all jobs with it."
+        hint="On the page of the job, click a label to show all jobs with it."
         pairs={pairs}
         onPairs={setPairs}
         nameHint="team"
@@ -127,6 +140,11 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
       />
     </Dialog>
   );
+}
+
+/** Return the labels that users gave: those of Legato's interface for WMLA are not theirs to change. */
+function labelsOfUsers(job: Pick<Job, "labels">): Job["labels"] {
+  return Object.fromEntries(Object.entries(job.labels).filter(([name]) => !isOfPlatform(name)));
 }
 
 /** Return the queues that there are, first the one that a job is in. */

@@ -92,3 +92,8 @@ export function tellReason(job: Pick<Job, "progress" | "reason">, reason = job.r
   const inexact = sayInexact(job);
   return inexact === null || reason.includes("not exact") ? reason : `${inexact}; ${reason}`;
 }
+
+/** Legato's interface for WMLA keeps in labels what WMLA's answers contain; few users look for it. */
+export function isOfPlatform(label: string): boolean {
+  return label === "wmla" || label.startsWith("wmla.");
+}

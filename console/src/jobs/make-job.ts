@@ -40,6 +40,7 @@ export function makeJob(more: Partial<Job> = {}): Job {
     is_elastic: true,
     max_retries: 0,
     labels: {},
+    notes: "",
     code: "a".repeat(64),
     project: null,
     experiment: null,

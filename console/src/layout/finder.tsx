@@ -63,6 +63,7 @@ function Finder({ onClose }: { onClose: () => void }) {
     ...NAVIGATION.filter((way) => !way.isFor || way.isFor(session)),
     ...(session.role === "viewer" ? [] : [{ path: "/submit", label: "New experiment" }]),
     { path: "/tokens", label: "My tokens" },
+    { path: "/webhooks", label: "Webhooks" },
   ];
   const typed = search.toLowerCase();
   const pages = typed ? ways.filter((way) => way.label.toLowerCase().includes(typed)) : [];

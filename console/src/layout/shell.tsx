@@ -139,6 +139,7 @@ function UserMenu({ onHelp }: { onHelp: () => void }) {
       items={[
         { head: `Logged in as ${session.name} (${session.role})` },
         { label: "My tokens", icon: "lock", onPick: () => go("/tokens") },
+        { label: "Webhooks", icon: "flag", onPick: () => go("/webhooks") },
         "line",
         { head: "Theme" },
         ...themes,

@@ -52,3 +52,16 @@ it("the field that asks for the focus has it", () => {
   );
   expect(document.activeElement).toBe(screen.getByLabelText("Priority"));
 });
+
+it("the element that had the focus gets it again when the dialog closes", () => {
+  render(<button type="button">Open</button>);
+  screen.getByText("Open").focus();
+  const dialog = render(
+    <Dialog title="New" onClose={() => {}}>
+      <TextField label="Name" data-autofocus="" />
+    </Dialog>,
+  );
+  expect(document.activeElement).toBe(screen.getByLabelText("Name"));
+  dialog.unmount();
+  expect(document.activeElement).toBe(screen.getByText("Open"));
+});

@@ -33,10 +33,15 @@ export function Dialog(props: DialogProps) {
   const [isBusy, setBusy] = useState(false);
   useEffect(() => {
     const dialog = box.current;
+    const opener = document.activeElement;
     if (dialog && !dialog.open) dialog.showModal?.();
     // React's own autoFocus acts while the dialog is still closed, where nothing can get the focus.
     dialog?.querySelector<HTMLElement>("[data-autofocus]")?.focus();
-    return () => dialog?.close?.();
+    return () => {
+      dialog?.close?.();
+      // The browser does so itself only for a dialog that is still in the page.
+      if (document.activeElement === document.body && opener instanceof HTMLElement) opener.focus();
+    };
   }, []);
   // biome-ignore lint/correctness/useExhaustiveDependencies: whenever the fields say something else
   useEffect(() => setProblem(null), [typed]);

@@ -6,6 +6,7 @@ import { ask } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { Chart, type Range } from "@/charts/chart";
+import { chooseScale } from "@/charts/scale";
 import { type Line, smooth } from "@/charts/series";
 import { SmoothingChoice } from "@/charts/smoothing";
 import { askMetrics } from "@/charts/use-training";
@@ -19,6 +20,7 @@ import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading, Note } from "@/parts/states";
 import { go, useQueryValue, useRoute } from "@/router/router";
 import { compareFacts, listFacts } from "../job/diff";
+import { CodeCard } from "./code-card";
 import { type Axis, countCovered, findExtent, findLine, findPauses, listNames, type Whole } from "./compare";
 import "./compare.css";
 import { FactsTable, FiguresTable } from "./compare-tables";
@@ -110,6 +112,7 @@ function Comparison({ ids }: { ids: readonly string[] }) {
         jobs={compared.map(({ job }) => job)}
         facts={compareFacts(compared.map(({ job, spec }) => listFacts(job, spec)))}
       />
+      {compared.length > 1 && <CodeCard compared={compared} />}
     </>
   );
 }
@@ -168,16 +171,18 @@ function Overlay({ compared }: { compared: readonly Whole[] }) {
             colour: colours.get(job.id) as string,
             numCovered: covered[place] ?? 0,
           }));
-          const isPositive = lines.every((line) => line.values.every((value) => value === null || value > 0));
           return (
             <div className="card compare-chart" key={name}>
               <Chart
-                title={name}
+                {...chooseScale(
+                  name,
+                  isLog,
+                  lines.map((line) => line.values),
+                )}
                 group="compare"
                 lines={lines}
                 range={zoom ?? findExtent(lines)}
                 onRange={setZoom}
-                isLog={isLog && isPositive}
                 height={200}
                 x={axis === "time" ? "time" : "number"}
                 sayX={(x) => sayX(axis, x)}

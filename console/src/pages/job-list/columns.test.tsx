@@ -1,9 +1,11 @@
 // @vitest-environment jsdom
-import { cleanup, render } from "@testing-library/react";
+import { cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, it } from "vitest";
 import type { Job } from "@/api/types";
 import { makeJob, makeProgress } from "@/jobs/make-job";
 import { findCommonReasons } from "@/jobs/waiting";
+import { fitColumns, sortRows } from "@/parts/table";
+import { readExtras } from "./chosen-columns";
 import { makeColumns } from "./columns";
 
 afterEach(cleanup);
@@ -14,12 +16,68 @@ const TELL = {
   projects: new Map([["p-1", "Digits"]]),
   positions: new Map([["j-1", "2 of 7"]]),
   common: new Map([["no slots", 3]]),
+  extras: readExtras(["labels", "notes", "metric:acc", "metric:loss", "parameter:lr", "parameter:fast"]),
+  values: new Map([
+    [
+      "j-1",
+      { job: "j-1", parameters: { lr: 0.1, fast: true }, metrics: { acc: 0.98765, loss: null }, is_complete: true },
+    ],
+    ["j-2", { job: "j-2", parameters: { lr: 0.02 }, metrics: { acc: 0.5 }, is_complete: true }],
+  ]),
+  onNotes: (job: Job) => (job.owner === "anna" ? () => asked.push(job.id) : null),
 };
+const asked: string[] = [];
 
-function shown(name: string, job: Job): string | null {
-  const column = makeColumns(TELL, () => null).find((each) => each.name === name);
+function findColumn(name: string) {
+  return makeColumns(TELL, () => null).find((each) => each.name === name);
+}
+
+function sayExtra(name: string, job: Job): string | null {
+  const column = makeColumns({ ...TELL, extras: readExtras([name]) }, () => null).find((each) => each.name === name);
   return render(column?.show(job)).container.textContent;
 }
+
+function shown(name: string, job: Job): string | null {
+  return render(findColumn(name)?.show(job)).container.textContent;
+}
+
+it("added columns show and sort the last metrics, parameters, notes and labels of each job", () => {
+  const job = makeJob({ labels: { team: "vision", b: "" }, notes: "lr too high" });
+  const names = ["labels", "notes", "metric:acc", "metric:loss", "parameter:lr", "parameter:fast"];
+  const told = ["b, team=vision", "lr too high", "0.9877", "not finite", "0.1", "true"];
+  expect(names.map((name) => shown(name, job))).toEqual(told);
+  expect(names.map((name) => shown(name, makeJob({ id: "j-9" })))).toEqual(["–", "–", "–", "–", "–", "–"]);
+  // What every object has is no metric and no parameter.
+  expect(["metric:constructor", "parameter:constructor"].map((name) => sayExtra(name, job))).toEqual(["–", "–"]);
+  const rows = [makeJob({ id: "j-9" }), job, makeJob({ id: "j-2" })];
+  const order = (by: string, isUp: boolean) =>
+    sortRows(
+      rows,
+      makeColumns(TELL, () => null),
+      { by, isUp },
+    ).map(({ id }) => id);
+  expect(order("metric:acc", true)).toEqual(["j-2", "j-1", "j-9"]);
+  expect(order("metric:acc", false)).toEqual(["j-1", "j-2", "j-9"]);
+  expect(order("parameter:lr", false)).toEqual(["j-1", "j-2", "j-9"]);
+});
+
+it("added columns stay where there is no room for others", () => {
+  const kept = fitColumns(
+    makeColumns(TELL, () => null),
+    300,
+  ).map(({ name }) => name);
+  expect(kept).toEqual(expect.arrayContaining(["name", "stage", "metric:acc", "parameter:lr"]));
+  expect(kept).not.toContain("owner");
+});
+
+it("notes are changed where they stand, by those who may", () => {
+  render(findColumn("notes")?.show(makeJob({ name: "mnist" })));
+  fireEvent.click(screen.getByRole("button", { name: "Edit notes of mnist" }));
+  expect(asked).toEqual(["j-1"]);
+  cleanup();
+  render(findColumn("notes")?.show(makeJob({ owner: "bob", notes: "mine" })));
+  expect(screen.queryByRole("button")).toBe(null);
+});
 
 it.each([
   ["p-1", "Digits"],

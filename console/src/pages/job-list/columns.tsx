@@ -1,9 +1,10 @@
 /** The columns of the table of jobs. */
 
 import type { Job } from "@/api/types";
-import { formatShare, formatShort } from "@/format/numbers";
+import { formatShare, formatShort, formatValue } from "@/format/numbers";
 import { formatDuration, formatRough } from "@/format/time";
 import {
+  isOfPlatform,
   mayHavePaused,
   sayInexact,
   saySlots,
@@ -14,12 +15,16 @@ import {
   tellReason,
 } from "@/jobs/facts";
 import { type Positions, reasonToWait } from "@/jobs/waiting";
+import { Button } from "@/parts/button";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago, useNow } from "@/parts/now";
 import { Meter, SlotBar, type StepLine, StepSpark } from "@/parts/slots";
 import { ENDED, StageBadge } from "@/parts/stage";
 import type { Column } from "@/parts/table";
 import { Link } from "@/router/router";
+import { type Extra, nameOf } from "./chosen-columns";
+import { sayExtra } from "./columns-dialog";
+import type { Values } from "./use-values";
 
 /** The time that the small bars of slots show. */
 export const SPARK_S = 1800;
@@ -32,6 +37,11 @@ export interface JobsTell {
   positions: Positions;
   /** Reasons that are shown once above the table. */
   common: ReadonlyMap<string, number>;
+  /** Columns that the user has added, and what is known for them. */
+  extras: readonly Extra[];
+  values: Values;
+  /** Opens the dialog for notes and labels; null: this user may not change the job. */
+  onNotes: (job: Job) => (() => void) | null;
 }
 
 /** Return the columns of a narrow screen: one with all that matters, and the menu. */
@@ -46,10 +56,19 @@ export function makeNarrowColumns(tell: JobsTell, menu: (job: Job) => React.Reac
         <Name job={job} />
         <div className="row row-wrap jobs-narrow-row">
           <StageBadge stage={job.stage} />
-          <span className="small number">{saySlots(job)} slots</span>
+          <span className="small number">{sayWithWord(saySlots(job))}</span>
           {job.progress?.loss != null && <span className="small number">loss {formatShort(job.progress.loss)}</span>}
         </div>
         <Reason job={job} tell={tell} />
+        {tell.extras.length > 0 && (
+          <div className="small cut jobs-narrow-extras">
+            {tell.extras.toSorted(shortFirst).map((extra) => (
+              <span key={nameOf(extra)}>
+                <span className="quiet">{sayExtra(extra)}</span> {sayValue(readValue(extra, job, tell.values))}
+              </span>
+            ))}
+          </div>
+        )}
       </div>
     ),
     sortBy: (job) => job.name,
@@ -156,9 +175,90 @@ export function makeColumns(tell: JobsTell, menu: (job: Job) => React.ReactNode)
       show: (job) => <RunTime job={job} />,
       sortBy: (job) => secondsRun(job, Date.now() / 1000),
     },
+    ...tell.extras.map((extra) => makeExtra(extra, tell)),
     { name: "menu", title: <span className="only-heard">Actions</span>, width: 58, isEnd: true, leaves: 1, show: menu },
   ];
   return tell.projects.size ? columns : columns.filter((column) => column.name !== "project");
+}
+
+/** Numbers first: notes and labels may need all of the line. */
+function shortFirst(one: Extra, other: Extra): number {
+  return Number(!one.of) - Number(!other.of);
+}
+
+function sayWithWord(slots: string): string {
+  return /^(\d+ of )?1$/.test(slots) ? `${slots} slot` : `${slots} slots`;
+}
+
+/** Return a column that the user has added. It does not leave: users can scroll the table. */
+function makeExtra(extra: Extra, tell: JobsTell): Column<Job> {
+  const isText = extra.kind === "notes" || extra.kind === "labels";
+  return {
+    name: nameOf(extra),
+    title: isText ? sayExtra(extra) : <span title={`${extra.kind} ${extra.of}`}>{extra.of}</span>,
+    width: isText ? 150 : 96,
+    grows: isText ? 2 : 0,
+    isEnd: extra.kind === "metric",
+    show: (job) => {
+      const told = sayValue(readValue(extra, job, tell.values));
+      return isText ? (
+        <NotesCell job={job} told={told} onNotes={tell.onNotes(job)} what={sayExtra(extra).toLowerCase()} />
+      ) : (
+        <div className="number cut" title={told}>
+          {told}
+        </div>
+      );
+    },
+    sortBy: (job) => readValue(extra, job, tell.values) ?? null,
+  };
+}
+
+/** Return what stands in a column; null: the value of the metric was not finite; undefined: the job has none. */
+function readValue({ kind, of }: Extra, job: Job, values: Values): string | number | null | undefined {
+  if (kind === "notes") return job.notes || undefined;
+  if (kind === "labels") {
+    const labels = Object.entries(job.labels).filter(([name]) => !isOfPlatform(name));
+    return labels.map(sayLabel).sort().join(", ") || undefined;
+  }
+  const known = values.get(job.id);
+  // Not by [] alone: every object has a `constructor`.
+  if (kind === "metric") return known && Object.hasOwn(known.metrics, of) ? known.metrics[of] : undefined;
+  const given = known && Object.hasOwn(known.parameters, of) ? known.parameters[of] : undefined;
+  return typeof given === "boolean" ? String(given) : given;
+}
+
+function sayLabel([name, value]: [string, string]): string {
+  return value ? `${name}=${value}` : name;
+}
+
+function sayValue(value: string | number | null | undefined): string {
+  if (value === undefined) return "–";
+  if (value === null) return "not finite";
+  return typeof value === "string" ? value : formatValue(value);
+}
+
+/** Notes or labels of a job, with a button that changes them. */
+function NotesCell({
+  job,
+  told,
+  onNotes,
+  what,
+}: {
+  job: Job;
+  told: string;
+  onNotes: (() => void) | null;
+  what: string;
+}) {
+  return (
+    <div className="jobs-notes">
+      <span className={told === "–" ? "quiet cut" : "cut"} title={told}>
+        {told}
+      </span>
+      {onNotes && (
+        <Button icon="edit" look="plain" isSmall aria-label={`Edit ${what} of ${job.name}`} onClick={onNotes} />
+      )}
+    </div>
+  );
 }
 
 function Project({ job, names }: { job: Job; names: JobsTell["projects"] }) {

@@ -22,10 +22,14 @@ interface FilterBarProps {
   filter: JobsFilter;
   projects: ReadonlyMap<string, string>;
   jobs: readonly Job[];
+  /** Opens the choice of columns. */
+  onColumns: () => void;
+  /** How many columns the user has added. */
+  numExtras: number;
 }
 
 /** The bar. */
-export function FilterBar({ filter, projects, jobs }: FilterBarProps) {
+export function FilterBar({ filter, projects, jobs, onColumns, numExtras }: FilterBarProps) {
   const session = useSession();
   const { query } = useRoute();
   const group = groupOf(filter);
@@ -74,7 +78,10 @@ export function FilterBar({ filter, projects, jobs }: FilterBarProps) {
           Clear
         </Button>
       )}
-      <span className="jobs-saved">
+      <span className="jobs-saved row">
+        <Button isSmall look="plain" icon="columns" onClick={onColumns}>
+          {numExtras ? `Columns (+${numExtras})` : "Columns"}
+        </Button>
         <SavedFilters isFiltered={isFiltered} />
       </span>
     </search>

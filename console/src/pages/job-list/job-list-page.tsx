@@ -1,17 +1,18 @@
 /** All jobs that the user may see: one table, live, with filters in the address and changes of several at once. */
 
-import { useMemo, useState, useSyncExternalStore } from "react";
+import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job, Timeline } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
-import { PriorityDialog, StopDialog } from "@/jobs/dialogs";
+import { BelongsDialog, PriorityDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo } from "@/jobs/facts";
 import { findCommonReasons, usePositions } from "@/jobs/waiting";
 import { startedFirst } from "@/pages/pool/pool-data";
 import { Button } from "@/parts/button";
 import { keepApart } from "@/parts/colour";
 import { Menu } from "@/parts/menu";
+import { useNarrow } from "@/parts/narrow";
 import { useNow } from "@/parts/now";
 import type { StepLine } from "@/parts/slots";
 import { ENDED } from "@/parts/stage";
@@ -19,21 +20,25 @@ import { Empty, ErrorState, Loading } from "@/parts/states";
 import { type Sort, Table } from "@/parts/table";
 import { go, useQueryValue, useRoute } from "@/router/router";
 import { mayChange, maySubmit, useSession } from "@/session/session";
+import { useExtras } from "./chosen-columns";
 import { makeColumns, makeNarrowColumns, SPARK_S } from "./columns";
+import { ColumnsDialog } from "./columns-dialog";
 import { FILTER_NAMES, readFilter } from "./filter";
 import { FilterBar } from "./filter-bar";
 import { useProjectNames } from "./project-names";
 import "./job-list.css";
 import { useJobs } from "./use-jobs";
+import { listNames, useValues } from "./use-values";
 
 const ROW_HEIGHT = 52;
 const SPARK_POINTS = 60;
 const SPARK_STEP_S = 300;
 /** On a phone, a row has a name of two lines, its state and its reason. */
-const NARROW = "(max-width: 640px)";
 const NARROW_ROW_HEIGHT = 118;
+/** A line with the columns that the user has added. */
+const EXTRAS_HEIGHT = 20;
 const NO_IDS: ReadonlySet<string> = new Set();
-type Asking = { what: "stop" | "priority"; jobs: readonly Job[] };
+type Asking = { what: "stop" | "priority" | "belongs"; jobs: readonly Job[] };
 
 const keyOf = (job: Job) => job.id;
 
@@ -64,6 +69,12 @@ export default function JobListPage() {
   const [asking, setAsking] = useState<Asking | null>(null);
   const [sortText, setSortText] = useQueryValue("sort");
   const sort = useMemo(() => readSort(sortText), [sortText]);
+  const [extras, chooseExtras] = useExtras();
+  const [isChoosing, setChoosing] = useState(false);
+  const needsValues = isChoosing || extras.some((extra) => extra.of !== "");
+  const { values, error: valuesError } = useValues(listed.jobs, needsValues);
+  const onNotes = (job: Job) =>
+    mayChange(session, job.owner) ? () => setAsking({ what: "belongs", jobs: [job] }) : null;
 
   const menuOf = (job: Job) => {
     const may = mayChange(session, job.owner);
@@ -90,6 +101,12 @@ export default function JobListPage() {
             onPick: () => setAsking({ what: "priority", jobs: [job] }),
           },
           {
+            label: "Notes and labels…",
+            icon: "edit",
+            isOff: !may,
+            onPick: () => setAsking({ what: "belongs", jobs: [job] }),
+          },
+          {
             label: "Stop…",
             icon: "stop",
             isBad: true,
@@ -107,10 +124,10 @@ export default function JobListPage() {
   const columns = useMemo(
     () =>
       (isNarrow ? makeNarrowColumns : makeColumns)(
-        { lines, numSlots: pool.data?.num_slots ?? 1, projects, positions, common },
+        { lines, numSlots: pool.data?.num_slots ?? 1, projects, positions, common, extras, values, onNotes },
         menuOf,
       ),
-    [lines, pool.data?.num_slots, projects, session, positions, common, isNarrow],
+    [lines, pool.data?.num_slots, projects, session, positions, common, isNarrow, extras, values],
   );
   const chosenJobs = listed.jobs.filter((job) => chosen.has(job.id));
 
@@ -121,7 +138,13 @@ export default function JobListPage() {
         <Counts jobs={listed.jobs} hasMore={listed.hasMore} />
       </div>
       <div className="card jobs-card">
-        <FilterBar filter={filter} projects={projects} jobs={listed.jobs} />
+        <FilterBar
+          filter={filter}
+          projects={projects}
+          jobs={listed.jobs}
+          onColumns={() => setChoosing(true)}
+          numExtras={extras.length}
+        />
         {common.size > 0 && (
           <ul className="jobs-common small" aria-label="Why jobs wait">
             {[...common].map(([reason, num]) => (
@@ -141,7 +164,7 @@ export default function JobListPage() {
             rows={listed.jobs}
             columns={columns}
             keyOf={keyOf}
-            rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
+            rowHeight={isNarrow ? NARROW_ROW_HEIGHT + (extras.length ? EXTRAS_HEIGHT : 0) : ROW_HEIGHT}
             onOpen={(job) => go(`/jobs/${job.id}`)}
             chosen={chosen}
             onChoose={setChosen}
@@ -162,19 +185,20 @@ export default function JobListPage() {
         {chosenJobs.length > 0 && <Several jobs={chosenJobs} onAsk={setAsking} onClear={() => setChosen(NO_IDS)} />}
       </div>
       {asking?.what === "stop" && <StopDialog jobs={asking.jobs} onClose={() => setAsking(null)} />}
+      {asking?.what === "belongs" && asking.jobs[0] && (
+        <BelongsDialog job={asking.jobs[0]} onClose={() => setAsking(null)} />
+      )}
+      {isChoosing && (
+        <ColumnsDialog
+          chosen={extras}
+          {...listNames(values)}
+          error={valuesError}
+          onChoose={chooseExtras}
+          onClose={() => setChoosing(false)}
+        />
+      )}
       {asking?.what === "priority" && <PriorityDialog jobs={asking.jobs} onClose={() => setAsking(null)} />}
     </div>
-  );
-}
-
-function useNarrow(): boolean {
-  return useSyncExternalStore(
-    (onChange) => {
-      const query = window.matchMedia(NARROW);
-      query.addEventListener("change", onChange);
-      return () => query.removeEventListener("change", onChange);
-    },
-    () => window.matchMedia(NARROW).matches,
   );
 }
 

@@ -4,6 +4,7 @@ import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Attempt, Job, JobMetrics, PlatformEvent, Series, TrainingEvent } from "@/api/types";
 import { Chart, type ChartLine, type Range } from "@/charts/chart";
+import { chooseScale } from "@/charts/scale";
 import {
   breakAtGaps,
   drawOverSteps,
@@ -138,9 +139,8 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
     <div className="card charts-card" key={each.name}>
       <Chart
         {...common}
-        title={each.name}
+        {...chooseScale(each.name, isLog, [each.value])}
         lastNote={` at step ${formatCount(each.step.at(-1) ?? 0)}`}
-        isLog={isLog && each.value.every((value) => value === null || value > 0)}
         lines={drawSmoothed(each.name, place(breakAtGaps(drawOverTime(each), isOverSteps ? [] : idle)), weight, colour)}
       />
     </div>

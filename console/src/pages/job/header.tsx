@@ -7,7 +7,7 @@ import { countOf } from "@/format/numbers";
 import { formatFullTime } from "@/format/time";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { BelongsDialog, CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
-import { canDo, sayInexact } from "@/jobs/facts";
+import { canDo, isOfPlatform, sayInexact } from "@/jobs/facts";
 import { usePositions } from "@/jobs/waiting";
 import { useProjectNames } from "@/pages/job-list/project-names";
 import { Button, CopyButton } from "@/parts/button";
@@ -114,7 +114,11 @@ export function JobHeader({ job }: { job: Job }) {
                   isOff: !canDo("priority", job),
                   onPick: () => setAsking("priority"),
                 },
-                { label: isOver ? "Labels…" : "Queue and labels…", icon: "flag", onPick: () => setAsking("belongs") },
+                {
+                  label: isOver ? "Notes and labels…" : "Notes, labels and queue…",
+                  icon: "flag",
+                  onPick: () => setAsking("belongs"),
+                },
               ]}
             />
           )}
@@ -133,6 +137,12 @@ export function JobHeader({ job }: { job: Job }) {
           {position && ` Position ${position} in queue ${job.queue}.`}
         </p>
       )}
+      {job.notes && (
+        <p className="job-notes">
+          <span className="only-heard">Notes: </span>
+          {job.notes}
+        </p>
+      )}
       {inexact !== null && (
         <Note tone="warn">
           {capitalize(inexact)} after that step. The result may differ from that of one worker.{" "}
@@ -149,11 +159,6 @@ export function JobHeader({ job }: { job: Job }) {
       {asking === "clone" && <Clone job={job} onClose={close} />}
     </header>
   );
-}
-
-/** Legato's interface for WMLA keeps in labels what WMLA's answers contain; few users look for it. */
-function isOfPlatform(label: string): boolean {
-  return label === "wmla" || label.startsWith("wmla.");
 }
 
 function LabelChips({ labels }: { labels: readonly (readonly [string, string])[] }) {

@@ -5,7 +5,8 @@ import { ask } from "@/api/client";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
 import { SelectField } from "@/parts/field";
-import { Ago } from "@/parts/now";
+import { Ago, useNow } from "@/parts/now";
+import { Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
 import { useSession } from "@/session/session";
 import {
@@ -16,6 +17,8 @@ import {
   useProjectOwners,
   useProjects,
 } from "./project-data";
+
+const DAY_S = 24 * 3600;
 
 /** The open requests that the user has received. Nothing if there is none. */
 export function AccessCard() {
@@ -137,4 +140,38 @@ export function OwnersToAsk() {
       </ul>
     </section>
   );
+}
+
+interface GrantedProps {
+  /** The project whose definitions are shown. */
+  shown: string;
+  onShow: (project: string) => void;
+}
+
+/** Projects to which the user got access within a day, by a request. Nothing for the project that is shown. */
+export function GrantedAccess({ shown, onShow }: GrantedProps) {
+  const session = useSession();
+  const requests = useAccessRequests();
+  const projects = useProjects();
+  const now = useNow(60);
+  const granted = (requests.data?.items ?? []).filter(
+    (one) => one.user === session.name && one.project !== shown && now - (one.decided_at ?? 0) < DAY_S,
+  );
+  return granted.map(({ id, owner, project }) => {
+    const found = projects.data?.items.find((one) => one.id === project);
+    return (
+      found && (
+        <Note key={id} tone="good">
+          <div className="granted">
+            <span className="grow">
+              <strong>{owner}</strong> gave you access to the project {found.name}.
+            </span>
+            <Button isSmall onClick={() => onShow(found.id)}>
+              Show its definitions
+            </Button>
+          </div>
+        </Note>
+      )
+    );
+  });
 }

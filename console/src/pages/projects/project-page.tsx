@@ -86,6 +86,14 @@ function ProjectView({ project }: { project: Project }) {
           <dd>{project.queue}</dd>
         </div>
         <div>
+          <dt>Webhooks</dt>
+          <dd>
+            <Link to="/webhooks" query={{ project: project.id }}>
+              Show
+            </Link>
+          </dd>
+        </div>
+        <div>
           <dt>Created</dt>
           <dd>
             <Ago time={project.created_at} />

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "react";
 import { ask } from "@/api/client";
 import { sayProblem } from "@/api/problems";
-import { OwnersToAsk } from "@/pages/projects/access";
+import { GrantedAccess, OwnersToAsk } from "@/pages/projects/access";
 import {
   type Definition,
   type FieldErrors,
@@ -152,6 +152,11 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
   const [contains, setContains] = useState("");
   const projects = useProjects();
   const definitions = useDefinitions(from);
+  const show = (project: string) => {
+    setFrom(project);
+    onChoose(null);
+  };
+  const hasOthers = (projects.data?.items ?? []).some((one) => one.id !== from);
   const match = (one: Definition) => `${one.name} ${one.description}`.toLowerCase().includes(contains.toLowerCase());
   return (
     <div className="stack">
@@ -164,13 +169,11 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
           }))}
           hint={from === project.id ? undefined : "It will be copied to the project of this experiment."}
           value={from}
-          onValue={(value) => {
-            setFrom(value);
-            onChoose(null);
-          }}
+          onValue={show}
         />
         <TextField label="Search" type="search" value={contains} onValue={setContains} />
       </div>
+      <GrantedAccess shown={from} onShow={show} />
       <Answered asked={definitions} what="the training definitions">
         {(answer) => {
           const shown = answer.items.filter((one) => !has.includes(one.id) && match(one));
@@ -179,7 +182,8 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
               <Empty icon="file" title="No training definitions">
                 {contains
                   ? "None of this project matches the search."
-                  : "This project has no others. Choose another project."}
+                  : `This project has none ${from === project.id && has.length > 0 ? "other than those added" : "yet"}.`}
+                {!contains && hasOthers && " Choose another project."}
               </Empty>
             );
           }

@@ -14,7 +14,8 @@ import { StageBadge } from "@/parts/stage";
 import { Answered, Empty, Note } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { go, Link, type PageProps } from "@/router/router";
-import { mayChange, useSession } from "@/session/session";
+import { mayChange, maySubmit, useSession } from "@/session/session";
+import { SaveDialog } from "./save-dialog";
 import { type Dot, metricOf, placeTrials } from "./scatter";
 import { countTrials } from "./sweeps-page";
 import "@/pages/projects/projects.css";
@@ -31,7 +32,7 @@ export default function SweepPage({ names }: PageProps) {
       <Answered asked={sweep} what="the sweep">
         {(found) => (
           <>
-            <Head sweep={found} />
+            <Head sweep={found} best={trials.data?.items.find((trial) => trial.number === found.best)} />
             <Answered asked={trials} what="the trials">
               {(answer) => <Trials sweep={found} trials={answer.items} />}
             </Answered>
@@ -42,10 +43,11 @@ export default function SweepPage({ names }: PageProps) {
   );
 }
 
-function Head({ sweep }: { sweep: Sweep }) {
+function Head({ sweep, best }: { sweep: Sweep; best: Trial | undefined }) {
   const session = useSession();
   const outdate = useOutdate();
   const [isStopping, setStopping] = useState(false);
+  const [isSaving, setSaving] = useState(false);
   const isMine = mayChange(session, sweep.owner);
   return (
     <>
@@ -57,6 +59,7 @@ function Head({ sweep }: { sweep: Sweep }) {
           <h1>{sweep.name}</h1>
         </div>
         <StageBadge stage={sweep.stage as Stage} />
+        {best && maySubmit(session) && <Button onClick={() => setSaving(true)}>Save best as definition</Button>}
         {isMine && sweep.stage === "running" && (
           <Button icon="stop" onClick={() => setStopping(true)}>
             Stop
@@ -77,6 +80,7 @@ function Head({ sweep }: { sweep: Sweep }) {
           </dd>
         </div>
       </dl>
+      {isSaving && best && <SaveDialog sweep={sweep} trial={best} onClose={() => setSaving(false)} />}
       {isStopping && (
         <ConfirmDialog
           title={`Stop sweep ${sweep.name}?`}

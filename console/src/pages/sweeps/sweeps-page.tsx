@@ -1,12 +1,16 @@
 /** The sweeps: searches for the best parameters of programs. */
 
+import { useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Stage, Sweep } from "@/api/types";
+import { Button } from "@/parts/button";
 import { Ago } from "@/parts/now";
 import { StageBadge } from "@/parts/stage";
 import { Answered, Empty } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { go, Link } from "@/router/router";
+import { maySubmit, useSession } from "@/session/session";
+import { SweepDialog } from "./sweep-dialog";
 
 const COLUMNS: Column<Sweep>[] = [
   {
@@ -62,10 +66,17 @@ const keyOf = (sweep: Sweep) => sweep.id;
 /** The page. */
 export default function SweepsPage() {
   const sweeps = useAsk(["sweeps"], "/sweeps", {}, { every_s: 5 });
+  const session = useSession();
+  const [isStarting, setStarting] = useState(false);
   return (
     <div className="page page-full">
       <div className="page-head">
         <h1>Sweeps</h1>
+        {maySubmit(session) && (
+          <Button icon="plus" onClick={() => setStarting(true)}>
+            New sweep
+          </Button>
+        )}
       </div>
       <Answered asked={sweeps} what="the sweeps">
         {(answer) => (
@@ -78,13 +89,15 @@ export default function SweepsPage() {
               onOpen={(sweep) => go(`/sweeps/${sweep.id}`)}
               empty={
                 <Empty title="No sweeps">
-                  Start one on the command line: <code>legato sweep sweep.yaml</code>
+                  A sweep runs a program many times to find its best parameters. Start one here or on the command line:{" "}
+                  <code>legato sweep sweep.yaml</code>
                 </Empty>
               }
             />
           </section>
         )}
       </Answered>
+      {isStarting && <SweepDialog onClose={() => setStarting(false)} />}
     </div>
   );
 }

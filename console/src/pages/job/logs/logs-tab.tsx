@@ -216,6 +216,7 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
 
 /** Return how many lines are shown; of logs of which only the end is here, their whole number is not known. */
 export function sayCount(num: number, numRead: number, isWhole: boolean): string {
+  if (numRead === 0) return "No lines";
   const all = isWhole ? countOf(numRead, "line") : `the newest ${countOf(numRead, "line")}`;
   return num === numRead && !isWhole ? `The newest ${countOf(numRead, "line")}` : `${formatCount(num)} of ${all}`;
 }

@@ -1,0 +1,120 @@
+import { describe, expect, it } from "vitest";
+import type { Definition } from "@/pages/projects/project-data";
+import { bodyOfSweep, bodyOfTrial, checkSweep, EMPTY_SWEEP, listHidden, listUnsaved, readTunable } from "./sweep-draft";
+
+describe("a field of a parameter", () => {
+  it.each([
+    ["0.001..0.1 log", { low: 0.001, high: 0.1, step: null, log: true, is_float: true }],
+    [" 8 .. 64 step 8", { low: 8, high: 64, step: 8, log: false, is_float: false }],
+    ["1e-4..0.5", { low: 1e-4, high: 0.5, step: null, log: false, is_float: true }],
+    ["-1..0", { low: -1, high: 0, step: null, log: false, is_float: false }],
+    ["0.0..1.0", { low: 0, high: 1, step: null, log: false, is_float: true }],
+    ["1..1e1", { low: 1, high: 10, step: null, log: false, is_float: true }],
+    ["0..1 step 0.5", { low: 0, high: 1, step: 0.5, log: false, is_float: true }],
+    ["sgd, adam", { values: ["sgd", "adam"], log: false, is_float: false }],
+    ["1, 2.5, true", { values: [1, 2.5, true], log: false, is_float: false }],
+    ["log", { values: ["log"], log: false, is_float: false }],
+  ])("%s", (text, tunable) => expect(readTunable(text)).toEqual({ tunable, wrong: null }));
+
+  it.each([
+    "",
+    "a,,b",
+    "2..1",
+    "1..",
+    "..2",
+    "a..b",
+    "1..2..3",
+    "1..2 step 0",
+    "1..2 often",
+    "1..Infinity",
+    "1..1e999",
+    "0x1..0x8",
+    "1..8 step 2 log",
+    "1..8 log step 2",
+    "1..8 logs",
+    "0.1 to 0.001",
+  ])("refuses '%s'", (text) => expect(readTunable(text).wrong).toBeTruthy());
+});
+
+const draft = { ...EMPTY_SWEEP, name: "s", parameters: [{ name: "--lr", value: "0.1..1" }] };
+
+it("what is wrong is found before the server is asked", () => {
+  expect(checkSweep(draft)).toEqual({});
+  expect(checkSweep({ ...draft, name: "by rate" }).name).toBeTruthy();
+  expect(checkSweep({ ...draft, parameters: [] }).parameters).toMatch(/at least one/);
+  expect(checkSweep({ ...draft, parameters: [...draft.parameters, ...draft.parameters] }).parameters).toMatch(/twice/);
+  expect(checkSweep({ ...draft, parameters: [{ name: "lr", value: "2..1" }] }).parameters).toMatch(/^lr: A range/);
+  expect(Object.keys(checkSweep({ ...draft, numTrials: "0", parallel: "x", maxSlots: "-1" }))).toEqual([
+    ...["num_trials", "parallel", "max_slots"],
+  ]);
+  expect(checkSweep({ ...draft, search: "grid", numTrials: "" })).toEqual({});
+  expect(checkSweep({ ...draft, pruning: "hyperband" }).pruning).toBeTruthy();
+  expect(checkSweep({ ...draft, pruning: "halving" })).toEqual({});
+});
+
+const definition = {
+  ...{
+    id: "d-1",
+    project: "p-1",
+    name: "digits",
+    description: "",
+    framework: "edtPyTorch",
+    code: "ab",
+    directory: null,
+  },
+  ...{ command: "train.py --mode 'two words'", distributed: "elastic", min_nodes: 2, max_nodes: 4, num_threads: 3 },
+  ...{ cpu_capability: null, python: "/venv", parameters: { lr: 5, epochs: 2 }, environment: { A: "b", SECRET: null } },
+  ...{
+    seed: 7,
+    checkpoint_every: "2epochs",
+    max_retries: 1,
+    max_run_s: 60,
+    created_by: "ann",
+    version: 1,
+    created_at: 0,
+  },
+} as unknown as Definition;
+
+it("a parameter may have any name, also one that every object has", () => {
+  const named = (name: string) => ({ ...draft, parameters: [{ name, value: "1..2" }] });
+  for (const name of ["constructor", "__proto__"]) {
+    expect(checkSweep(named(name))).toEqual({});
+    expect(Object.keys(bodyOfSweep(named(name), definition, "q").parameters ?? {})).toEqual([name]);
+  }
+});
+
+it("trials run the definition, and what is searched replaces its parameters", () => {
+  const body = bodyOfSweep({ ...draft, data: " digits " }, definition, "research");
+  expect(body.job).toMatchObject({
+    ...{ program: ["train.py", "--mode", "two words"], min_workers: 2, max_workers: 4, is_elastic: true, code: "ab" },
+    ...{ parameters: { epochs: 2 }, environment: { A: "b" }, queue: "research", data: "digits", python: "/venv" },
+  });
+  expect(body.parameters).toEqual({ lr: { low: 0.1, high: 1, step: null, log: false, is_float: true } });
+});
+
+it("variables whose values the user does not see are named", () => {
+  expect(listHidden(definition)).toEqual(["SECRET"]);
+});
+
+it("a trial becomes the definition that runs it again", () => {
+  const { job } = bodyOfSweep(draft, definition, "default");
+  const made = bodyOfTrial("best", "why", job, { lr: 0.5 });
+  const { id, project, created_by, version, created_at, ...same } = definition;
+  expect(made).toEqual({
+    ...same,
+    name: "best",
+    description: "why",
+    environment: {},
+    parameters: { epochs: 2, lr: 0.5 },
+  });
+  expect(bodyOfTrial("a", "", { program: ["a.py"] }, {}).distributed).toBe("single");
+  const fixed = bodyOfTrial("a", "", { program: ["a.py"], min_workers: 1, max_workers: 3, is_elastic: false }, {});
+  expect([fixed.distributed, fixed.min_nodes, fixed.max_nodes]).toEqual(["static", 3, 3]);
+});
+
+it("fields that a definition cannot have are named", () => {
+  expect(listUnsaved({ program: ["a.py"], gpus_per_worker: 1, labels: {}, gpu_type: null, queue: "q" })).toEqual([]);
+  expect(listUnsaved({ program: ["a.py"], gpus_per_worker: 2, memory_bytes: 5, node_labels: { a: "b" } })).toEqual([
+    ...["gpus_per_worker", "memory_bytes", "node_labels"],
+  ]);
+});
