@@ -13,7 +13,7 @@ PAGES := src/legato/server/pages/index.html
 NODE_READY := console/node_modules/.package-lock.json
 CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo console test soak test-console test-tensorflow test-torch test-gpu bench-gpu lint lint-console bench clean
+.PHONY: demo console test soak test-console test-tensorflow test-torch test-gpu bench-gpu lint lint-console docs bench clean
 
 # The demo itself needs no console. It is built for users who start `legato up` afterwards.
 demo: $(READY)
@@ -113,6 +113,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Builds the site of the documents in build/site, and fails at the first broken link or unknown name. The variable switches off
+# an advertisement of the theme for its successor. With --quiet, MkDocs would not count what it does not print.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
