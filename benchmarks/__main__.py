@@ -1,8 +1,8 @@
 """Measure, write the results down, and put them into the documentation.
 
 ``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``micro_batches``,
-``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``nodes``, ``lost_nodes``, ``scheduling``, ``sharing``,
-``load``, ``consoles``, ``history`` or ``elasticdl``.
+``loading``, ``changes``, ``agreement``, ``checkpoints``, ``deaths``, ``peers``, ``nodes``, ``lost_nodes``,
+``scheduling``, ``sharing``, ``load``, ``consoles``, ``history``, ``start`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 from benchmarks import (
     agreement,
     changes,
+    checkpoints,
     consoles,
     deaths,
     elasticdl,
@@ -31,6 +32,7 @@ from benchmarks import (
     report,
     scheduling,
     sharing,
+    start,
     step_time,
 )
 from benchmarks.jobs import ROOT, BenchmarkError, Say
@@ -45,6 +47,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "loading": loading.measure,
     "changes": changes.measure,
     "agreement": agreement.measure,
+    "checkpoints": checkpoints.measure,
     "deaths": deaths.measure,
     "peers": peers.measure,
     "nodes": nodes.measure,
@@ -54,6 +57,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "load": load.measure,
     "consoles": consoles.measure,
     "history": history.measure,
+    "start": start.measure,
     "elasticdl": elasticdl.measure,
 }
 

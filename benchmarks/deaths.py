@@ -64,7 +64,6 @@ def measure_case(name: str, model: str, num_events: int, *, say: Say) -> dict[st
             directory,
             num_workers=_WORKERS,
             conduct=conduct,
-            heartbeat_limit_s=_LIMIT_S if name == "SIGSTOP" else 5.0,
         )
         diaries = read_diaries(directory)
     row = {"signal": name, "model": model, **_figures(diaries, blows, name)}

@@ -34,13 +34,16 @@ def limit_of_part(device: str) -> float:
     return _PART_LIMIT_S[device]
 
 
-def run_target(name: str, make: Callable[[str], Sequence[Part]], arguments: Sequence[str]) -> int:
+def run_target(
+    name: str, make: Callable[[str], Sequence[Part]], arguments: Sequence[str], *, num_at_once: int = 1
+) -> int:
     """Run the parts of a make target, show a summary, and return the exit code.
 
     Args:
         name: of the target, and of its file in ``build/gpu``.
         make: returns the parts for a device.
         arguments: of the command line.
+        num_at_once: parts that run beside one another.
     """
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a rehearsal without a GPU")
@@ -66,7 +69,7 @@ def run_target(name: str, make: Callable[[str], Sequence[Part]], arguments: Sequ
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     left_s = options.limit - (time.monotonic() - began)
-    findings = run_parts(parts, options.out, known, limit_s=left_s, say=say)
+    findings = run_parts(parts, options.out, known, limit_s=left_s, say=say, num_at_once=num_at_once)
     print(f"\n{summarize(findings)}\n\n{describe(known)}\nresults: {options.out}", flush=True)
     return 1 if not findings or any(each.outcome in ("failed", "not run") for each in findings) else 0
 

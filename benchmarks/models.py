@@ -21,6 +21,7 @@ HIDDEN: Final[dict[str, tuple[int, ...]]] = {
     "10MB": (600, 480),
     "100MB": (2200, 2000, 1000),
     "250MB": (3000, 3300, 2500),
+    "1GB": (6500, 6500, 5500),
 }
 
 
@@ -97,8 +98,10 @@ def make_normed(num_layers: int, width: int) -> nn.Sequential:
 
 OTHERS: Final[dict[str, Callable[[], nn.Module]]] = {
     "resnet": lambda: make_resnet((64, 128, 256, 512)),
+    "resnet-medium": lambda: make_resnet((16, 32, 64, 128)),
     "resnet-small": lambda: make_resnet((8, 16)),
     "batch-norm": lambda: make_normed(num_layers=20, width=64),
+    "language-model": lambda: Transformer(256, 2, 32),
     "transformer": lambda: Transformer(512, 8, 256),
     "transformer-small": lambda: Transformer(64, 2, 16),
 }

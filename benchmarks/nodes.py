@@ -33,6 +33,7 @@ class Found:
 
     Attributes:
         seconds: of the fastest step of each block, for each way.
+        cpu_seconds: that the first rank's process used per step, for each way: one value per block.
         num_bytes: that the busiest host sent per step, for each way: one value per block, with all headers.
         digest: SHA-256 of the weights.
         spans: of the ranks, for each way.
@@ -40,6 +41,7 @@ class Found:
     """
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
     num_bytes: dict[str, list[float]] = field(default_factory=dict)
     digest: str = ""
     spans: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -72,6 +74,7 @@ def run_case(hosts: Hosts, case: Case) -> Found:
                 before = sent
             elif "mode" in told:
                 found.seconds.setdefault(told["mode"], []).append(told["seconds"])
+                found.cpu_seconds.setdefault(told["mode"], []).append(told["cpu_seconds"])
                 most = max(now - then for now, then in zip(sent, before, strict=True)) / case.num_steps
                 found.num_bytes.setdefault(told["mode"], []).append(most)
             else:
@@ -121,6 +124,7 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
                 for mode, seconds in {**found.seconds, "better": others}.items()
                 if mode != "chosen"
             },
+            "cpu_ms": {mode: 1e3 * statistics.median(each) for mode, each in found.cpu_seconds.items()},
             "target": _TARGET,
             "to_ring": {mode: statistics.median(each) / ring_bytes(case) for mode, each in found.num_bytes.items()},
             "longest": {mode: max(stop - start for start, stop in spans) for mode, spans in found.spans.items()},

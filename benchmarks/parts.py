@@ -1,4 +1,4 @@
-"""Runs measurements or tests one after the other, each in a process of its own with a limit, and keeps one file.
+"""Runs measurements or tests, each in a process of its own with a limit, and keeps one file.
 
 A part that fails, hangs or crashes is noted as failed, and the others go on. The file is written after every part, so
 it is complete whenever the run ends. Measures nothing itself.
@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -36,11 +37,13 @@ class Part:
         name: shown, and in the file.
         command: exit code 0: passed, 5: skipped, others: failed.
         limit_s: after which it counts as hanging.
+        is_alone: no other part may run beside it.
     """
 
     name: str
     command: Sequence[str]
     limit_s: float
+    is_alone: bool = False
 
 
 @dataclass
@@ -71,33 +74,56 @@ def note_fact(what: str, **facts: Any) -> None:
 
 
 def run_parts(
-    parts: Sequence[Part], out: Path, provenance: Mapping[str, Any], *, limit_s: float, say: Callable[[str], None]
+    parts: Sequence[Part],
+    out: Path,
+    provenance: Mapping[str, Any],
+    *,
+    limit_s: float,
+    say: Callable[[str], None],
+    num_at_once: int = 1,
 ) -> list[Finding]:
     """Run parts and write their findings into a file.
 
     Args:
-        parts: in this order.
+        parts: in this order; with ``num_at_once`` above 1, those that must run alone come after all others.
         out: the file, JSON: ``provenance`` and ``parts``.
         provenance: of the run.
         limit_s: for all parts together; parts that do not begin in time are not run.
         say: shows a line of progress.
+        num_at_once: parts that run beside one another.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + limit_s
     findings = [Finding(part.name) for part in parts]
-    for number, (part, finding) in enumerate(zip(parts, findings, strict=True), start=1):
+
+    def run(number: int) -> int:
         left_s = deadline - time.monotonic()
         if left_s < _LEAST_S:
-            finding.why = f"The limit of {limit_s:g} s for all parts was reached before."
+            findings[number].why = f"The limit of {limit_s:g} s for all parts was reached before."
         else:
-            say(f"[{number}/{len(parts)}] {part.name} ...")
-            _run(part, finding, min(part.limit_s, left_s))
-        lines = finding.why.splitlines()
-        say(f"[{number}/{len(parts)}] {part.name}: {finding.outcome} after {finding.seconds:.1f} s")
+            say(f"[{number + 1}/{len(parts)}] {parts[number].name} ...")
+            _run(parts[number], findings[number], min(parts[number].limit_s, left_s))
+        return number
+
+    def keep(number: int) -> None:
+        finding = findings[number]
+        say(f"[{number + 1}/{len(parts)}] {finding.name}: {finding.outcome} after {finding.seconds:.1f} s")
         if finding.outcome in ("failed", "not run"):
-            say("\n".join(f"    {line}" for line in lines[-_SHOWN:]))
+            say("\n".join(f"    {line}" for line in finding.why.splitlines()[-_SHOWN:]))
         content = {"provenance": provenance, "parts": [asdict(each) for each in findings]}
         out.write_text(json.dumps(content, indent=1) + "\n")
+
+    beside = [number for number, part in enumerate(parts) if not part.is_alone] if num_at_once > 1 else []
+    pool = ThreadPoolExecutor(num_at_once)
+    try:
+        for done in as_completed([pool.submit(run, number) for number in beside]):
+            keep(done.result())
+    finally:
+        # After Ctrl-C: parts that have not begun do not begin, and those that run get the signal too.
+        pool.shutdown(cancel_futures=True)
+    for number in range(len(parts)):
+        if number not in beside:
+            keep(run(number))
     return findings
 
 

@@ -225,21 +225,26 @@ def _turns(case: Case) -> Iterator[tuple[str, bool]]:
 
 
 def _block(case: Case, group: Group, mode: str, step: Callable[[str], None]) -> dict[str, Any]:
-    """Run the steps of a block; return the seconds of the fastest. The parent reads counters before and after."""
+    """Run the steps of a block; return the seconds of the fastest, and those of a processor for each step.
+
+    The parent reads counters before and after.
+    """
     if group.rank == 0:
         _say({"begins": mode})
         sys.stdin.readline()
     if group.size > 1:
         group.barrier()
     seconds = []
+    used_s = time.process_time()
     for _ in range(case.num_steps):
         began = time.perf_counter()
         step(mode)
         seconds.append(time.perf_counter() - began)
+    used_s = time.process_time() - used_s
     if group.size > 1:
         group.barrier()
     # What else this machine does makes steps longer, never shorter.
-    return {"mode": mode, "seconds": min(seconds)}
+    return {"mode": mode, "seconds": min(seconds), "cpu_seconds": used_s / case.num_steps}
 
 
 def _spans(exchange: Exchange, case: Case) -> list[tuple[int, int]]:

@@ -1,16 +1,24 @@
 """``python -m tests.gpu [--device cuda|cpu] [--out FILE] [--only TEXT]``: each test of GPUs in a process of its own.
 
+On a machine with many cores some tests run beside one another, because most of their time is that of starting torch.
 Shows progress and a summary, and writes one file of results. Ends with 1 if a test failed or could not be run.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from typing import Final
 
 from benchmarks.gpu import limit_of_part, run_target
 from benchmarks.jobs import ROOT, BenchmarkError
 from benchmarks.parts import Part
+
+CORES_OF_A_TEST: Final = 3
+MOST_AT_ONCE: Final = 5
+ALONE: Final = ("its_memory_free",)
+"""Parts of the names of tests that measure the memory of the whole GPU."""
 
 
 def make_parts(device: str) -> list[Part]:
@@ -25,9 +33,17 @@ def make_parts(device: str) -> list[Part]:
     if listed.returncode or not names:
         raise BenchmarkError(f"The tests cannot be listed:\n{listed.stdout}{listed.stderr}")
     return [
-        Part(name.partition("tests/gpu/")[2], (*command, str(ROOT / name)), limit_of_part(device)) for name in names
+        Part(
+            name.partition("tests/gpu/")[2],
+            (*command, str(ROOT / name)),
+            limit_of_part(device),
+            is_alone=any(each in name for each in ALONE),
+        )
+        for name in names
     ]
 
 
 if __name__ == "__main__":
-    sys.exit(run_target("test-gpu", make_parts, sys.argv[1:]))
+    num_cores = len(os.sched_getaffinity(0))
+    at_once = max(1, min(MOST_AT_ONCE, num_cores // CORES_OF_A_TEST))
+    sys.exit(run_target("test-gpu", make_parts, sys.argv[1:], num_at_once=at_once))

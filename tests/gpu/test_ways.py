@@ -10,7 +10,7 @@ from tests.unit.train.ranks import run_ranks, run_threads
 from torch import nn
 from torch.distributed import HashStore
 
-from legato.core.span import max_pending, num_merges
+from legato.core.span import num_merges
 from legato.core.view import Member, View
 from legato.train.membership import groups
 from legato.train.membership.connection import make_exchange
@@ -62,7 +62,7 @@ def check_sums_through_the_host(device: str, num_ranks: int, dtype: torch.dtype)
     def play(group: Group) -> torch.Tensor:
         exchange = make_exchange(group, [bucket], NUM_MICRO_BATCHES)
         if device == "cpu":
-            exchange = HostExchange([bucket], max_pending(NUM_MICRO_BATCHES, group.size, group.rank), exchange)
+            exchange = HostExchange([bucket], exchange.division.max_pending(group.rank), exchange)
         assert isinstance(exchange, HostExchange)
         return sum_up(exchange, group, bucket)
 

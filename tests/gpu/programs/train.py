@@ -116,7 +116,6 @@ def tensors_in(thing: Any) -> Iterator[torch.Tensor]:
 
 def take_the_way_of_gpus(way: str) -> None:
     """Rehearse on the CPU how the gradients of GPUs travel; gloo stands in for NCCL."""
-    from legato.core.span import max_pending
     from legato.train.membership import connection
     from legato.train.membership.groups import Group
     from legato.train.reduction.buckets import Bucket
@@ -134,7 +133,7 @@ def take_the_way_of_gpus(way: str) -> None:
             group.use_devices(None)
             return made
         inner = original(group, [bucket.on_host() for bucket in buckets], num_micro_batches, exact=exact)
-        return HostExchange(buckets, max_pending(num_micro_batches, group.size, group.rank), inner)
+        return HostExchange(buckets, inner.division.max_pending(group.rank), inner)
 
     connection._make_host_exchange = make  # type: ignore[assignment]
 
