@@ -28,6 +28,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from legato.engines.gpus import find_devices
+
 PROGRAM = Path(__file__).with_name("mnist_elastic.py")
 MAX_WORKERS = 4
 LOOK_EVERY_S = 0.1
@@ -56,7 +58,7 @@ class Job:
         self.name = name
         self._directory = home / "jobs" / name
         self._output = home / f"{name}.txt"
-        self._environment = {**os.environ, "LEGATO_HOME": str(home)}
+        self._environment = {**os.environ, "LEGATO_HOME": str(home), **share_gpus()}
         self._read: dict[str, int] = {}
         self.ledger: list[dict[str, Any]] = []  # the first commit of step 1, 2, ...
         self.events: list[dict[str, Any]] = []
@@ -342,6 +344,14 @@ def tell_verdict(console: Console, rows: dict[str, tuple[str, str]], digests: tu
 # ---------------------------------------------------------------- main
 
 
+def share_gpus() -> dict[str, str]:
+    """Return the variables by which the workers share the GPUs of this machine if it has some, but too few."""
+    num_gpus = len(find_devices())
+    if not 0 < num_gpus < MAX_WORKERS or os.environ.get("LEGATO_DEVICE"):
+        return {}
+    return {"LEGATO_DEVICE": ",".join(f"cuda:{number % num_gpus}" for number in range(MAX_WORKERS))}
+
+
 def main() -> int:
     """Play the whole demo; returns the exit code."""
     parser = argparse.ArgumentParser(description="Train one network twice, disturbed and undisturbed; compare.")
@@ -378,10 +388,10 @@ def main() -> int:
         "digits read correctly": (f"{100 * float(accuracy):.1f} %", f"{100 * float(calm_accuracy):.1f} %"),
     }
     equal = tell_verdict(console, rows, (digest, calm_digest))
-    say(
-        f"All workers shared {os.cpu_count()} cores here, so the times tell nothing of speed: see `make bench`.",
-        "dim",
-    )
+    num_gpus = len(set(find_devices()))
+    shared = f"{os.cpu_count()} cores" if not num_gpus else "one GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+    if num_gpus < MAX_WORKERS:
+        say(f"All workers shared {shared} here, so the times tell nothing of speed: see `make bench`.", "dim")
     if play.unplayed:
         missed = ", ".join(act.told for act in play.unplayed)
         say(f"The training was over before its time had come for: {missed}. Try --epochs {2 * epochs}.", "yellow")

@@ -42,15 +42,16 @@ for epoch in run.epochs(arguments.epochs):
     model.train()
     for inputs, targets in run.batches(train_set):
         loss = cross_entropy(model(inputs), targets)
-        loss.backward()
+        run.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
 
     model.eval()
+    device = next(model.parameters()).device
+    num_right = 0
     with torch.no_grad():
-        num_right = sum(
-            (model(inputs).argmax(1) == targets).sum().item() for inputs, targets in DataLoader(test_set, 64)
-        )
+        for inputs, targets in DataLoader(test_set, batch_size=64):
+            num_right += (model(inputs.to(device)).argmax(1) == targets.to(device)).sum().item()
     print(f"epoch {epoch}  accuracy {num_right / len(test_set):.4f}")
 
 digest = hashlib.sha256(b"".join(tensor.cpu().numpy().tobytes() for tensor in model.state_dict().values()))

@@ -79,11 +79,11 @@ def per_letter(logits: Tensor, letters: Tensor) -> Tensor:
 def write(model: TinyGPT, alphabet: str, begin: str, num_letters: int) -> str:
     """Let the model continue with a text."""
     model.eval()
-    dice = torch.Generator().manual_seed(0)
+    dice, device = torch.Generator().manual_seed(0), model.letters.weight.device
     text = begin
     for _ in range(num_letters):
-        seen = torch.tensor([[alphabet.index(letter) for letter in text[-CONTEXT:]]])
-        chances = model(seen)[0, -1].div(0.7).softmax(0)
+        seen = torch.tensor([[alphabet.index(letter) for letter in text[-CONTEXT:]]], device=device)
+        chances = model(seen)[0, -1].div(0.7).softmax(0).cpu()
         text += alphabet[int(torch.multinomial(chances, 1, generator=dice))]
     return text
 
@@ -108,7 +108,7 @@ def main() -> None:
 
     for _ in run.epochs(arguments.epochs):
         for inputs, targets in run.batches(Windows(letters[:num_learned])):
-            with torch.autocast("cpu", torch.bfloat16, enabled=arguments.bf16):
+            with torch.autocast(run.device.type, torch.bfloat16, enabled=arguments.bf16):
                 loss = per_letter(model(inputs), targets).mean()
             run.backward(loss)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -119,7 +119,7 @@ def main() -> None:
 
     if run.is_main:
         print(write(model, alphabet, begin="The ", num_letters=200))
-        digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values()))
+        digest = hashlib.sha256(b"".join(tensor.cpu().numpy().tobytes() for tensor in model.state_dict().values()))
         print(f"weights sha256 {digest.hexdigest()}")
 
 

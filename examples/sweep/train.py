@@ -40,7 +40,8 @@ for _ in run.epochs(arguments.epochs):
     model.eval()
     with torch.no_grad():
         num_right = sum(
-            (model(inputs).argmax(1) == targets).sum().item() for inputs, targets in DataLoader(test_set, 64)
+            (model(inputs.to(run.device)).argmax(1).cpu() == targets).sum().item()
+            for inputs, targets in DataLoader(test_set, 64)
         )
     run.log(accuracy=num_right / len(test_set))
 

@@ -24,7 +24,7 @@ from legato.compat.wmla.site import launch as wmla_launch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-MAX_CHANGED_LINES = 5
+MAX_CHANGED_LINES = 6  # five make the loop elastic; the sixth, run.backward, also shows the loss
 LIMIT_S, DEMO_LIMIT_S = 100.0, 220.0
 
 
@@ -83,20 +83,29 @@ def test_an_example_gives_the_same_weights_alone_and_with_workers(
 
 
 @pytest.mark.soak
-def test_the_example_of_hugging_face_gives_the_same_weights_alone_and_with_workers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [
+        ("hugging_face.py", "digits-model/model.safetensors"),
+        ("lightning_digits.py", "digits-lightning/epoch=1-step=48.ckpt"),
+    ],
+)
+def test_an_example_of_a_framework_gives_the_same_weights_alone_and_with_workers(
+    tmp_path: Path, name: str, saved: str
+) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "from runpy import run_path\n"
         "from tests.torchvision_operators import make_torchvision_importable\n"
         "make_torchvision_importable()\n"
-        f"run_path({str(EXAMPLES / 'hugging_face.py')!r}, run_name='__main__')\n"
+        f"run_path({str(EXAMPLES / name)!r}, run_name='__main__')\n"
     )
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     alone = run(tmp_path, program, "--epochs", 2, PYTHONPATH=path)
     words = ("-m", "legato.cli", "run", "--workers", 2, program, "--epochs", 2)
     together = run(tmp_path, *words, PYTHONPATH=path)
     assert read_digest(alone) == read_digest(together)
-    assert (tmp_path / "digits-model" / "model.safetensors").exists()
+    assert (tmp_path / saved).exists()
 
 
 def test_the_program_for_wmla_gives_the_same_weights_alone_and_with_workers(tmp_path: Path) -> None:

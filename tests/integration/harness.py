@@ -35,7 +35,7 @@ from legato.engines.local import LocalEngine
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 NAME: Final = "job"
-LIMIT_S: Final = 75.0
+LIMIT_S: Final = 100.0
 _STACKS_LIMIT_S: Final = 5.0
 _KEPT_STEPS: Final = 8
 _SLOWEST_S: Final = 2.0

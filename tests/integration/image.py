@@ -20,7 +20,7 @@ from typing import Any, Final
 ENVIRONMENT: Final = "/srv/python"
 _ETC: Final = ("alternatives", "default", "group", "gshadow", "hosts", "login.defs", "nsswitch.conf", "passwd")
 _ETC_OF_PIP: Final = ("pip.conf", "resolv.conf", "shadow", "ssl", "xdg")
-_UNREACHABLE: Final = ("Failed to establish a new connection", "Temporary failure in name resolution", "timed out")
+UNREACHABLE: Final = ("Failed to establish a new connection", "Temporary failure in name resolution", "timed out")
 _LINKS: Final = ("bin", "lib", "lib64", "sbin")
 
 
@@ -109,7 +109,7 @@ class Image:
 
     def _run(self, command: list[str], more: Mapping[str, str]) -> None:
         done = subprocess.run(self._enter(command, more), capture_output=True, text=True)
-        if done.returncode and any(told in done.stderr for told in _UNREACHABLE):
+        if done.returncode and any(told in done.stderr for told in UNREACHABLE):
             raise NoIndex(done.stderr[-1000:])
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 

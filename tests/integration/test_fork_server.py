@@ -60,7 +60,9 @@ def variables() -> dict[str, str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # Other tests may have started as many fork servers as there may be.
+    monkeypatch.setattr(fork_server, "_MAX_SERVERS", 100)
     (tmp_path / "here").mkdir()
     for place in (tmp_path, tmp_path / "here"):
         (place / "tell.py").write_text(PROGRAM)

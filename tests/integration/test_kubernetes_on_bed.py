@@ -583,6 +583,21 @@ def test_a_test_of_the_cluster_trains_on_one_pod_and_says_what_is_wrong(platform
         platform.kubectl("delete", "quota", "none")
     assert "exceeded quota: none" in told
     assert told.endswith("raise the quota of the namespace, or lower cpu, memory and gpus.")
+    # Idle pods of the pool are all that uses the quota: one makes room.
+    platform.close()
+    platform.change(min_agents=2, max_agents=4)
+    platform.start()
+    platform.wait_until(lambda: platform.nodes().count(" ready ") == 2, "two idle pods have joined")
+    platform.kubectl("create", "quota", "two", "--hard=pods=2")
+    try:
+        found = run_test(platform)
+    finally:
+        platform.kubectl("delete", "quota", "two")
+    assert (found["state"], found["is_clean"]) == ("passed", True), found["told"]
+    platform.close()
+    platform.change()
+    platform.start()
+    platform.wait_until(lambda: platform.pods() == {}, "the idle pods are gone")
     for changes, words in (
         ({"image": "docker.io/local/none:1"}, "correct image, or give the pods imagePullSecrets by pod_template."),
         ({"url": "https://127.0.0.1:9"}, "let the machines reach the server's port and driver_ports"),

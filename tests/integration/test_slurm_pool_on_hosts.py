@@ -40,7 +40,7 @@ from legato.clusters.slurm_pool import SlurmCluster
 from legato.server import pilot_owners, pilots
 SlurmCluster.observe_every_s = 1.0
 pilots.ROUND_S = 1.0
-pilots.SETTLE_S = pilot_owners.SETTLE_S = 5.0
+pilot_owners.SETTLE_S = 5.0
 pilot_owners.FIRST_PAUSE_S = 5.0
 from legato.cli.main import main
 sys.argv = ["legato", "server"]
@@ -241,7 +241,9 @@ def test_demand_brings_pilots_and_idle_ones_are_given_back(pool: Pool, alone: Al
     pool.start()
     assert pool.queue() == []
     job = pool.submit(sleep_s=1.0)
+    pool.wait(lambda: "2 machines of Slurm are on their way" in pool.explain(job), "the reason says what comes")
     pool.wait(lambda: pool.num_workers(job) == 4, "the job trains on two pilots")
+    assert "on their way" not in pool.explain(job)
     assert set(pool.nodes()) == {"slurm-1", "slurm-2"}
     assert all(one["labels"] == {"legato.cluster": "slurm"} for one in pool.nodes().values())
     # No secret is on a command line or in the environment of a job.
@@ -335,6 +337,16 @@ def test_a_test_of_the_cluster_trains_on_one_machine_and_says_what_is_wrong(pool
     assert "and 2 workers trained 10 steps there." in found["told"]
     assert pool.queue() == []
     assert pool.nodes() == {}
+    # Idle machines of the pool are all that holds the nodes.
+    pool.stop()
+    pool.start(min_agents=2, max_agents=4)
+    pool.wait(lambda: len(pool.nodes()) == 2, "idle machines hold both nodes")
+    found = run_test(pool)
+    assert (found["state"], found["is_clean"]) == ("passed", True), found["told"]
+    pool.wait(lambda: set(pool.nodes()) == {"slurm-1", "slurm-2"}, "the pool has two machines again")
+    pool.stop()
+    pool.start()
+    pool.wait(lambda: pool.queue() == [], "Slurm has its nodes back")
     # Ctrl-C gives the machine back, too.
     watched = begin_test(pool)
     pool.wait(lambda: "slurm-test" in pool.pilots(), "the machine is asked for")
@@ -402,6 +414,8 @@ def test_each_user_has_pilots_of_their_own_also_after_a_restart_of_the_server(ho
             "slurm-ben-1": "ben",
         }
         assert find_users_of_workers(jobs.values()) == set(SYSTEM_USERS.values())
+        told = run_test(pool)["told"]
+        assert "Legato cannot ask Slurm for a machine: the server's machine has no system user 'admin'" in told
         for name, system in SYSTEM_USERS.items():
             about = (pool.home / "user-pilots" / str(pwd.getpwnam(system).pw_uid)).stat()
             assert (about.st_uid, about.st_mode & 0o777) == (pwd.getpwnam(system).pw_uid, 0o700), name

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from tests.integration.harness import Act, Reference, Stage, at_step, nothing, scale, with_members
+from tests.integration.harness import (
+    Act,
+    Reference,
+    Stage,
+    after_event,
+    at_step,
+    nothing,
+    scale,
+    with_members,
+)
 from tests.tiers import first_now
 
+_SHARES = re.compile(r"step (\d+): (\d+) of 8 with (\d+) workers")
 PROGRAMS = [("vision.py",), ("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)]
 
 
@@ -41,6 +53,37 @@ def test_grow_and_shrink(stage: Stage, reference: Reference, program: tuple[str,
         Act(with_members(2), nothing, "2 at the end"),
     ]
     stage.run(*program, plan=plan).check(want, finishers=2)
+
+
+def test_newcomers_have_few_micro_batches_in_their_first_step(stage: Stage, reference: Reference) -> None:
+    want = reference.of("shares.py")
+    plan = [
+        Act(at_step(3), scale(2), "grow to 2"),
+        Act(with_members(2), scale(4), "grow to 4"),
+        Act(with_members(4), nothing, "4 train"),
+    ]
+    result = stage.run("shares.py", plan=plan, workers=(1, 4, 1))
+    result.check(want, finishers=4)
+    shares = {worker: _SHARES.findall(text) for worker, text in result.logs.items()}
+    assert shares[1][0][1:] == ("1", "2") and shares[1][1][1:] == ("4", "2"), result.story()
+    for worker in (2, 3):
+        (_, first, _), (_, second, num_workers) = shares[worker][:2]
+        assert first == "1" and int(second) in (8 // int(num_workers), -(-8 // int(num_workers))), result.story()
+    # Each micro-batch of each step belongs to one worker.
+    of_steps: dict[str, int] = {}
+    for step, num, _ in (line for lines in shares.values() for line in lines):
+        of_steps[step] = of_steps.get(step, 0) + int(num)
+    assert set(of_steps.values()) == {8} and len(of_steps) == want.num_steps
+
+
+def test_a_newcomer_that_dies_in_its_first_step_leaves_the_result(stage: Stage, reference: Reference) -> None:
+    want = reference.of("shares.py")
+    plan = [
+        Act(at_step(3), scale(2), "the second worker comes, and dies in its first step"),
+        Act(after_event("recovered"), nothing, "the first one continues"),
+        Act(with_members(2), nothing, "another one has come"),
+    ]
+    stage.run("shares.py", "--dies", "1", plan=plan, workers=(1, 2, 1)).check(want, finishers=2)
 
 
 def test_a_data_set_that_changes_in_each_epoch(stage: Stage, reference: Reference) -> None:

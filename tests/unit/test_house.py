@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import legato
 
 SOURCE = Path(legato.__file__).parent
+ROOT = Path(__file__).parents[2]
 MAX_LINES = 800
 IMPORT_LIMIT_S = 0.2
+IMPORT = re.compile(r"^[ \t]*(from legato(?:\.\w+)* import (?:\([^)]*\)|[^\n(]+))", re.MULTILINE)
 WHOLE = {SOURCE / "compat/wmla/tools/dlicmd.py"}
 """Fetched and run as one file, without anything beside it."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
@@ -99,6 +102,34 @@ def test_types_are_prepared_in_one_place() -> None:
         or (called == "msgspec.json.decode" and num_arguments > 1)
     }
     assert by_itself == {"decoding.py"}, "use legato.system.decoding, which prepares types for one thread at a time"
+
+
+@functools.cache
+def _names_of(module: Path) -> set[str]:
+    """Return the names that a module defines or imports, and those of the modules beside it in its package."""
+    found = {file.stem for file in module.parent.iterdir()} if module.name == "__init__.py" else set()
+    for node in ast.walk(parse_modules()[module]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return found
+
+
+def test_programs_beside_the_sources_import_names_that_exist() -> None:
+    """Some of them run on a machine with a GPU only, or in long tests only."""
+    unknown = []
+    for program in (file for folder in ("tests", "benchmarks", "examples") for file in (ROOT / folder).rglob("*.py")):
+        for line in IMPORT.findall(program.read_text()):
+            (node,) = ast.parse(line).body
+            assert isinstance(node, ast.ImportFrom) and node.module is not None
+            place = SOURCE.parent.joinpath(*node.module.split("."))
+            module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            names = _names_of(module) if module in parse_modules() else set()
+            unknown += [f"{program}: {node.module}.{alias.name}" for alias in node.names if alias.name not in names]
+    assert unknown == []
 
 
 def _imports_of(module: Path, names: dict[str, Path]) -> set[str]:
