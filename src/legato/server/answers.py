@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
-from legato.api import API
+from legato.api import API, WARNING
 from legato.api.problems import MEDIA_TYPE, PREFIX, PROBLEMS
 from legato.control.people import NewToken
 from legato.control.records import Job
@@ -96,6 +96,12 @@ def show_version(record: Any, version: int, made_at: str | None = None) -> Answe
     if made_at is not None:
         headers["Location"] = f"{API}/{made_at}"
     return Answer(record, 200 if made_at is None else 201, headers)
+
+
+def add_warnings(answer: Response, *warnings: str | None) -> None:
+    """Add a header with warnings for the user; with none of them, add nothing."""
+    if text := " ".join(filter(None, warnings)):
+        answer.headers[WARNING] = text.encode("ascii", "replace").decode()
 
 
 # ---------------------------------------------------------------- the OpenAPI document

@@ -161,8 +161,14 @@ class OfferedFrameworks:
         runtime = Runtime.read(name) if name is not None and self._runtimes else None
         if name is not None and runtime is None:
             return self.find(name), None
-        found = next((one for one in self._frameworks.values() if one.recognises(imports)), OWN[0])
+        found = self.recognise(imports) or OWN[0]
         return found, None if runtime is None else runtime.explain(found)
+
+    def recognise(self, imports: Collection[str]) -> Framework | None:
+        """Return the framework whose modules a program imports. None: there is none, or it imports Legato itself."""
+        if "legato" in imports:
+            return None
+        return next((one for one in self._frameworks.values() if one.recognises(imports)), None)
 
     def find(self, name: str) -> Framework:
         """Return a framework by its name.

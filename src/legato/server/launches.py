@@ -22,7 +22,7 @@ from legato.core.limits import Limits
 from legato.engines.cgroups import find_support
 from legato.engines.interpreter import find_python
 from legato.server.bodies import Submission
-from legato.server.frameworks import OfferedFrameworks, Runtime
+from legato.server.frameworks import OWN, OfferedFrameworks, Runtime
 from legato.server.isolation import JobUsers, check_submitter
 from legato.server.program_imports import find_main, read_imports
 from legato.server.services import Services
@@ -338,18 +338,27 @@ def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, .
 def choose_framework(
     fields: Submission | TrialJobBody, here: Services, asker: Asker, frameworks: OfferedFrameworks
 ) -> tuple[Framework | None, str | None]:
-    """Return the framework that a submission names, and a notice about a runtime that it names instead.
+    """Return the framework of a submission, and a notice for its user; None: a Python script, no notice.
+
+    If the submission names none, it is the framework that a plugin added for programs such as this one.
 
     Raises:
         BadField: there is no such framework, or the runtime has no package here.
         NotFound: the code is not stored, or the asker may not use it.
     """
     name = fields.framework
-    if name is None:
-        return None, None
-    if Runtime.read(name) is None:
+    if name is not None and Runtime.read(name) is None:
         return frameworks.find(name), None
-    return frameworks.choose(name, read_imports_of(fields.program, fields.code, here, asker))
+    if name is None and fields.directory is not None:
+        return None, None
+    imports = read_imports_of(fields.program, fields.code, here, asker)
+    if name is not None:
+        return frameworks.choose(name, imports)
+    found = frameworks.recognise(imports)
+    return found, None if found is None else (
+        f"The program imports a module of '{found.name}' ({found.title}), so this framework runs it. To run it as a "
+        f"Python script, name the framework '{OWN[0].name}'."
+    )
 
 
 def read_imports_of(words: Sequence[str], code: str | None, here: Services, asker: Asker) -> frozenset[str]:

@@ -187,7 +187,7 @@ FrameworkOption = Annotated[
         "--framework",
         "-f",
         metavar="NAME",
-        help="Framework, see 'legato frameworks'. [default: legato, for Python scripts]",
+        help="Framework, see 'legato frameworks'. [default: recognised from imports; else legato]",
         autocompletion=complete_frameworks,
     ),
 ]

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.api import API, WARNING
+from legato.api import API
 from legato.control.records import CheckedJob, Job, JobFilter, JobPatch, NewJob, Page, RequestKey
 from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
@@ -20,7 +20,7 @@ from legato.control.work import Work, check_most_workers, check_resize, check_wo
 from legato.core.errors import Forbidden, LayoutError, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
-from legato.server.answers import Answer, Encoded, encode, responses, show_job
+from legato.server.answers import Answer, Encoded, add_warnings, encode, responses, show_job
 from legato.server.authentication import CurrentUser
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
 from legato.server.etags import answer_unchanged, is_known, make_tag
@@ -471,7 +471,5 @@ def submit_checked(
     most = here.settings.max_queued_jobs
     done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=most, test_of=test_of)
     answer = show_job(done.job, 201 if done.is_new else 200)
-    warning = " ".join(filter(None, (notice, warn_of_limits(here, new))))
-    if warning:
-        answer.headers[WARNING] = warning.encode("ascii", "replace").decode()
+    add_warnings(answer, notice, warn_of_limits(here, new))
     return answer

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from legato.api import API, WARNING
+from legato.api import API
 from legato.api.sweeps import Direction, Sweep, SweepPlan, Trial
 from legato.control.records import CheckedJob, Page
 from legato.control.roles import Asker, Role, check_may_submit
@@ -17,7 +17,7 @@ from legato.control.store import missing_code
 from legato.control.sweep_records import NewSweep, StoredSweep, StoredTrial, TrialSummary
 from legato.core.errors import BadField, UnreadableRow
 from legato.core.spec import check_name
-from legato.server.answers import Answer, Listed, responses, show_version
+from legato.server.answers import Answer, Listed, add_warnings, responses, show_version
 from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
 from legato.server.launches import check_places_here, choose_framework
@@ -57,8 +57,7 @@ def start_sweep(body: SweepBody, here: Here, asker: CurrentUser, frameworks: Fra
     limit = None if asker.role is Role.ADMIN else _MAX_RUNNING
     made, is_new = here.store.sweeps.create(new, submitter, here.now(), request, max_running=limit)
     answer = _show(made, here, asker, is_new=is_new)
-    if notice is not None:
-        answer.headers[WARNING] = notice.encode("ascii", "replace").decode()
+    add_warnings(answer, notice)
     return answer
 
 

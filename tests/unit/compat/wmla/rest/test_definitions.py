@@ -61,6 +61,26 @@ def test_a_job_may_name_a_runtime_of_a_document_too(console: Console) -> None:
     assert refused.status_code == 422 and "There is no framework 'pytorch-onxx' here." in refused.text
 
 
+@pytest.mark.parametrize(
+    ("source", "framework"),
+    [(FABRIC, "edtPyTorch"), ("import elasticai_api\n", "elasticdl"), (f"import legato\n{FABRIC}", None)],
+)
+def test_a_submission_without_a_framework_is_recognised_and_a_warning_says_so(
+    console: Console, source: str, framework: str | None
+) -> None:
+    platform = console.platform
+    code = upload(platform, pytorch_mnist_EDT_py=source)
+    job = {"name": "seed", "program": ["pytorch_mnist_EDT.py"], "code": code, "max_workers": 4}
+    answer = platform.ask("POST", "jobs", job)
+    assert answer.status_code == 201, answer.text
+    assert platform.get(f"jobs/{answer.json()['id']}/spec")["framework"] == (framework or "legato")
+    warning = answer.headers.get("X-Legato-Warning", "")
+    assert warning.startswith(f"The program imports a module of '{framework}'") is (framework is not None)
+    own = platform.ask("POST", "jobs", {**job, "name": "own", "framework": "legato"})
+    assert platform.get(f"jobs/{own.json()['id']}/spec")["framework"] == "legato"
+    assert "X-Legato-Warning" not in own.headers
+
+
 def test_a_sweep_may_name_a_runtime_of_a_document_too(console: Console) -> None:
     platform = console.platform
     code = upload(platform, pytorch_mnist_EDT_py=FABRIC)
