@@ -422,6 +422,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[wire.Request]:
     return requests
 
 
+def test_scale_says_that_the_first_workers_are_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "request", lambda *_: wire.Reply(status={**LIVING, "num_workers": 0}))
+    assert call("scale", "alpha", "3")[1] == "Job 'alpha' gets 3 workers. Its first workers are starting.\n"
+
+
 def test_scale_and_stop_ask_the_driver(asked: list[wire.Request]) -> None:
     assert call("scale", "alpha", "3") == (0, "Job 'alpha' is resized from 2 to 3 workers while it trains.\n", "")
     assert call("stop", "alpha")[0] == 0

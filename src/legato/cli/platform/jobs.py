@@ -134,6 +134,8 @@ def explain(
     def draw() -> RenderableType:
         num_usable = open_client(server).pool().num_usable if found.record.stage == "queued" else None
         losses, advice = _find_losses_and_advice(found, decisions)
+        if found.record.stage == "failed":  # the explanation begins with the reason
+            losses = [event for event in losses if event.reason != found.record.reason]
         return draw_explanation(found.record, explanation, job, time.time(), losses, advice, num_usable=num_usable)
 
     write(explanation, output, draw)
@@ -149,7 +151,7 @@ def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], 
     losses: deque[TrainingEvent] = deque(maxlen=count)
     advice: dict[str, TrainingEvent] = {}
     for event in job.training_events():
-        if event.kind in _LOSSES:
+        if event.kind in _LOSSES and event.worker is not None:
             losses.append(event)
         elif event.kind == "note":
             advice.update({kind: event for kind in (DATA_ADVICE, COST_ADVICE) if event.reason.startswith(kind)})

@@ -323,6 +323,21 @@ def test_explain_names_the_workers_that_were_lost(jobs: Platform, call: Call) ->
     assert "worker 2" not in call("explain", "bert", "-d", "1")[1]
 
 
+def test_explain_says_once_why_a_job_failed(jobs: Platform, call: Call) -> None:
+    jobs.canned["explain"] = explanation(decisions=[], because=[])
+    why = ENDED["reason"]
+    jobs.canned["training"] = [
+        {"seq": seq, "time": NOW - 100 + seq, "kind": kind, "level": "error", "reason": reason, "worker": worker}
+        for seq, kind, reason, worker in (
+            (1, "died", "worker 1 died: killed by SIGKILL", 1),
+            (2, "failed", why, 0),
+            (3, "failed", f"the job failed: {why}", None),
+        )
+    ]
+    told = call("explain", "old")[1]
+    assert "worker 1 died" in told and f"  {why}" not in told and "the job failed" not in told
+
+
 def test_explain_shows_what_micro_batches_cost(jobs: Platform, call: Call) -> None:
     cost = FixedCost()
     while not cost.add_step(0.016, 0.0016, 16):
