@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Select, select, update
+from sqlalchemy import Connection, Select, select, update
 
 from legato.control.project_records import Definition, Naming, NewDefinition, RunSettings
 from legato.control.roles import Asker
@@ -114,7 +114,7 @@ class Definitions(ProjectContents[Definition]):
         return [_as_record(row) for row in fetch_each(connection, statement)]
 
 
-def _as_record(row: RowMapping) -> Definition | Unreadable:
+def _as_record(row: dict[str, Any]) -> Definition | Unreadable:
     found = {str(name): value for name, value in row.items()}
     kept = convert_row({"id": found["id"], "plan": found.pop("plan")}, _Kept, "definitions")
     return kept if isinstance(kept, Unreadable) else convert_row(found | kept.plan, Definition, "definitions")
