@@ -88,6 +88,17 @@ def test_a_user_starts_a_sweep_of_a_definition_and_saves_the_best_trial(
     assert (best.command, best.parameters) == ("logs_rate.py", {"kind": "fine", "rate": 1.0})
     assert "accuracy 0.6" in best.description
 
+    zoe.page.get_by_role("button", name="Clone").click()
+    zoe.finds_no_barrier()
+    zoe.shows("sweep-clone")
+    assert dialog.get_by_label("Search parameters: value 1").input_value() == "1.0..2.0 step 1.0"
+    dialog.get_by_label("Name", exact=True).fill("again")
+    dialog.get_by_role("button", name="Start").click()
+    zoe.page.get_by_role("heading", name="again").wait_for()
+    zoe.page.get_by_text("all 2 trials have ended").wait_for()
+    assert [trial.parameters for trial in client.trials("again")] == [{"rate": 1.0}, {"rate": 2.0}]
+    assert client.sweep("again").job == client.sweep("by-rate").job
+
 
 @pytest.mark.soak
 def test_a_sweep_shows_its_trials_and_the_metric_over_each_parameter(

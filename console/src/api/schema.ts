@@ -4638,6 +4638,8 @@ export interface components {
          *             high: the highest value.
          *             step: distance of two values. None: all values; of integers 1.
          *             log: values are chosen evenly on a logarithmic scale.
+         *             is_float: of a range, as the server shows it: it has numbers between integers too. Plans leave it out: 1.0 is no
+         *                 integer there.
          */
         Tunable: {
             /** @default null */
@@ -4650,6 +4652,8 @@ export interface components {
             step: number | null;
             /** @default false */
             log: boolean;
+            /** @default false */
+            is_float: boolean;
         };
         /**
          * SearchMethod

@@ -61,6 +61,8 @@ class Tunable(msgspec.Struct, frozen=True, kw_only=True):
         high: the highest value.
         step: distance of two values. None: all values; of integers 1.
         log: values are chosen evenly on a logarithmic scale.
+        is_float: of a range, as the server shows it: it has numbers between integers too. Plans leave it out: 1.0 is no
+            integer there.
     """
 
     values: tuple[Parameter, ...] | None = None
@@ -68,6 +70,7 @@ class Tunable(msgspec.Struct, frozen=True, kw_only=True):
     high: Number | None = None
     step: Number | None = None
     log: bool = False
+    is_float: bool = False
 
 
 class Pruning(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,7 +133,11 @@ def test_a_range_between_whole_numbers_has_others_too_if_the_request_says_so(pla
     platform.lead()
     bounds = {"low": 0, "high": 1, "is_float": True}
     found = platform.get(f"sweeps/{start(platform, parameters={'dropout': bounds})}")
-    assert found["parameters"]["dropout"] == {"values": None, "low": 0.0, "high": 1.0, "step": None, "log": False}
+    range_of = {"values": None, "low": 0.0, "high": 1.0, "step": None, "log": False, "is_float": True}
+    assert found["parameters"]["dropout"] == range_of
+    again = {"dropout": range_of, "layers": {"low": 1, "high": 4}}
+    shown = platform.get(f"sweeps/{start(platform, parameters=again)}")["parameters"]
+    assert (shown["dropout"], shown["layers"]["is_float"]) == (range_of, False)
     assert Sweeper(platform.services, lambda: 0.0).round()
     values = [trial["parameters"]["dropout"] for trial in trials_of(platform, found["id"])]
     assert values

@@ -2,7 +2,14 @@ import { describe, expect, it } from "vitest";
 import type { Trial, Tunable } from "@/api/types";
 import { metricOf, placeTrials } from "./scatter";
 
-const range = (low: number, high: number, log = false): Tunable => ({ low, high, log, step: null, values: null });
+const range = (low: number, high: number, log = false): Tunable => ({
+  low,
+  high,
+  log,
+  step: null,
+  values: null,
+  is_float: true,
+});
 const trial = (number: number, value: number | null, parameters: Trial["parameters"]): Trial => ({
   ...{ number, value, parameters, job: `j-${number}`, job_stage: "succeeded", num_slots: 0, state: "succeeded" },
   ...{ reports: [], reason: null, started_at: 0, ended_at: 1 },

@@ -3,6 +3,7 @@
 import { useRef, useState } from "react";
 import { ask, makeKey } from "@/api/client";
 import { sayProblem } from "@/api/problems";
+import type { Sweep } from "@/api/types";
 import {
   type FieldErrors,
   fieldErrorsOf,
@@ -12,13 +13,23 @@ import {
   useOutdate,
   useProjects,
 } from "@/pages/projects/project-data";
+import { quoteWord } from "@/pages/submit/command";
 import { PairsField } from "@/pages/submit/pairs-field";
 import { Dialog } from "@/parts/dialog";
 import { SelectField, TextField } from "@/parts/field";
 import { Note } from "@/parts/states";
 import { go } from "@/router/router";
 import { useSession } from "@/session/session";
-import { bodyOfSweep, checkSweep, EMPTY_SWEEP, listHidden, type SweepDraft } from "./sweep-draft";
+import {
+  bodyOfClone,
+  bodyOfSweep,
+  checkSweep,
+  draftOfSweep,
+  EMPTY_SWEEP,
+  endsItself,
+  listHidden,
+  type SweepDraft,
+} from "./sweep-draft";
 import "@/pages/submit/submit.css";
 
 const SEARCHES = [
@@ -26,6 +37,8 @@ const SEARCHES = [
   { value: "tpe", label: "TPE (near the best so far)" },
   { value: "grid", label: "grid (all combinations)" },
 ];
+const LIST = { value: "list", label: "list (the same ones again)" };
+const POINT = { grid: "combination", list: "point", random: "", tpe: "" };
 const DIRECTIONS = [
   { value: "minimize", label: "minimize" },
   { value: "maximize", label: "maximize" },
@@ -36,9 +49,15 @@ const PRUNINGS = [
   { value: "hyperband", label: "Hyperband" },
 ];
 
-/** The dialog. */
-export function SweepDialog({ onClose }: { onClose: () => void }) {
-  const [draft, setDraft] = useState<SweepDraft>(EMPTY_SWEEP);
+type Environment = { environment?: Record<string, string | null> | null };
+
+function nameProgram({ job }: Sweep): string {
+  return (job as unknown as { program: string[] }).program.map(quoteWord).join(" ");
+}
+
+/** The dialog. ``again``: the sweep that is cloned; its jobs run what they ran before. */
+export function SweepDialog({ again, onClose }: { again?: Sweep; onClose: () => void }) {
+  const [draft, setDraft] = useState<SweepDraft>(() => (again ? draftOfSweep(again) : EMPTY_SWEEP));
   const [project, setProject] = useState("");
   const [chosen, setChosen] = useState("");
   const [wrong, setWrong] = useState<FieldErrors>({});
@@ -62,53 +81,56 @@ export function SweepDialog({ onClose }: { onClose: () => void }) {
     const seen = checkSweep(draft);
     setWrong(seen);
     if (Object.keys(seen).length > 0) throw new Error("Fix the highlighted fields.");
-    if (!from || !definition) return;
+    const made = again ? bodyOfClone(draft, again) : from && definition && bodyOfSweep(draft, definition, from.queue);
+    if (!made) return;
     try {
-      const body = bodyOfSweep(draft, definition, from.queue);
-      const made = await ask("post", "/sweeps", { body, headers: { "Idempotency-Key": key.current } });
+      const started = await ask("post", "/sweeps", { body: made, headers: { "Idempotency-Key": key.current } });
       await outdate("sweeps");
-      go(`/sweeps/${made.id}`);
+      go(`/sweeps/${started.id}`);
     } catch (thrown) {
       setWrong(fieldErrorsOf(thrown));
       throw thrown;
     }
   };
-  const hidden = definition ? listHidden(definition) : [];
+  const hidden = listHidden(again ? (again.job as Environment) : (definition ?? {}));
   const hint = definition && `Runs ${definition.command}, with ${definition.distributed} training.`;
   return (
     <Dialog
-      title="New sweep"
+      title={again ? `Clone sweep ${again.name}` : "New sweep"}
       isWide
       action="Start"
-      isBlocked={!definition}
+      isBlocked={!again && !definition}
       typed={draft}
       onDo={start}
       onClose={onClose}
     >
-      <div className="definition-pair">
-        <SelectField
-          label="Project"
-          choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
-          value={from?.id ?? ""}
-          onValue={(value) => {
-            setProject(value);
-            set({});
-          }}
-        />
-        <SelectField
-          label="Training definition"
-          choices={definitions.map((one) => ({ value: one.id, label: one.name }))}
-          hint={hint}
-          wrong={wrong.job}
-          value={definition?.id ?? ""}
-          onValue={(value) => {
-            setChosen(value);
-            set({});
-          }}
-        />
-      </div>
-      {failure && <Note tone="bad">{sayProblem(failure)}</Note>}
-      {!definition && !failure && (from ? asked.data : all.data) && (
+      {again && <Note>Its jobs run {nameProgram(again)}, as before. For another program, start a new sweep.</Note>}
+      {!again && (
+        <div className="definition-pair">
+          <SelectField
+            label="Project"
+            choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
+            value={from?.id ?? ""}
+            onValue={(value) => {
+              setProject(value);
+              set({});
+            }}
+          />
+          <SelectField
+            label="Training definition"
+            choices={definitions.map((one) => ({ value: one.id, label: one.name }))}
+            hint={hint}
+            wrong={wrong.job}
+            value={definition?.id ?? ""}
+            onValue={(value) => {
+              setChosen(value);
+              set({});
+            }}
+          />
+        </div>
+      )}
+      {!again && failure && <Note tone="bad">{sayProblem(failure)}</Note>}
+      {!again && !definition && !failure && (from ? asked.data : all.data) && (
         <Note>A sweep runs a training definition of a project. Create one by New experiment, and come back.</Note>
       )}
       {hidden.length > 0 && (
@@ -160,7 +182,7 @@ export function SweepDialog({ onClose }: { onClose: () => void }) {
       <div className="definition-pair">
         <SelectField
           label="Search"
-          choices={SEARCHES}
+          choices={again?.search === "list" ? [...SEARCHES, LIST] : SEARCHES}
           wrong={wrong.search}
           value={draft.search}
           onValue={(value) => set({ search: value as SweepDraft["search"] })}
@@ -168,10 +190,10 @@ export function SweepDialog({ onClose }: { onClose: () => void }) {
         <TextField
           label="Trials"
           inputMode="numeric"
-          disabled={draft.search === "grid"}
-          hint={draft.search === "grid" ? "A grid has one trial for each combination." : undefined}
+          disabled={endsItself(draft)}
+          hint={endsItself(draft) ? `A ${draft.search} has one trial for each ${POINT[draft.search]}.` : undefined}
           wrong={wrong.num_trials}
-          value={draft.search === "grid" ? "" : draft.numTrials}
+          value={endsItself(draft) ? "" : draft.numTrials}
           onValue={(numTrials) => set({ numTrials })}
         />
       </div>

@@ -1,6 +1,17 @@
 import { describe, expect, it } from "vitest";
+import type { Sweep } from "@/api/types";
 import type { Definition } from "@/pages/projects/project-data";
-import { bodyOfSweep, bodyOfTrial, checkSweep, EMPTY_SWEEP, listHidden, listUnsaved, readTunable } from "./sweep-draft";
+import {
+  bodyOfClone,
+  bodyOfSweep,
+  bodyOfTrial,
+  checkSweep,
+  draftOfSweep,
+  EMPTY_SWEEP,
+  listHidden,
+  listUnsaved,
+  readTunable,
+} from "./sweep-draft";
 
 describe("a field of a parameter", () => {
   it.each([
@@ -90,6 +101,50 @@ it("trials run the definition, and what is searched replaces its parameters", ()
     ...{ parameters: { epochs: 2 }, environment: { A: "b" }, queue: "research", data: "digits", python: "/venv" },
   });
   expect(body.parameters).toEqual({ lr: { low: 0.1, high: 1, step: null, log: false, is_float: true } });
+});
+
+describe("a sweep that is cloned", () => {
+  const { job, ...plan } = bodyOfSweep(
+    { ...draft, parameters: [{ name: "lr", value: "0.0..1.0" }], pruning: "halving" },
+    definition,
+    "q",
+  );
+  const tuned = { values: ["1", "a, b"], low: null, high: null, step: null, log: false, is_float: false };
+  const parameters = { ...plan.parameters, text: tuned };
+  const pruning = { ...plan.pruning, unit: "step", min_resource: 2, max_resource: null, parameter: null };
+  const rest = { num_trials: 12, max_slots: null, max_run_s: 60, max_failures: 5, seed: 7 };
+  const environment = { A: "b", SECRET: null };
+  const sweep = { ...plan, ...rest, pruning, parameters, job: { ...job, environment } } as unknown as Sweep;
+
+  it("is the same sweep, if nothing is changed", () => {
+    const body = bodyOfClone(draftOfSweep(sweep), sweep);
+    expect(body).toEqual({ ...plan, ...rest, parameters, pruning, job: { ...job, environment: { A: "b" } } });
+  });
+
+  it.each(["0.001..0.1 log", "8..64 step 8", "0.0..1.0", "1.0..20.0", "1e-9..0.5"])("keeps the range %s", (value) => {
+    const made = bodyOfSweep({ ...draft, parameters: [{ name: "lr", value }] }, definition, "q");
+    const again = draftOfSweep({ ...sweep, parameters: made.parameters } as unknown as Sweep);
+    expect(readTunable(again.parameters[0]?.value ?? "").tunable).toEqual(made.parameters?.lr);
+  });
+
+  it("has what was changed", () => {
+    const changed = {
+      ...draftOfSweep(sweep),
+      name: "t",
+      parameters: [{ name: "epochs", value: "1, 2" }],
+      maxSlots: "4",
+    };
+    const body = bodyOfClone(changed, sweep);
+    expect(body).toMatchObject({ name: "t", max_slots: 4, seed: 7 });
+    expect(Object.keys(body.parameters ?? {})).toEqual(["epochs"]);
+    expect([job.parameters, body.job.parameters]).toEqual([{ epochs: 2 }, {}]);
+  });
+
+  it("has its points again", () => {
+    const listed = { ...sweep, search: "list", parameters: {}, points: [{ lr: 1 }] } as unknown as Sweep;
+    expect(checkSweep(draftOfSweep(listed))).toEqual({});
+    expect(bodyOfClone(draftOfSweep(listed), listed)).toMatchObject({ num_trials: null, points: [{ lr: 1 }] });
+  });
 });
 
 it("variables whose values the user does not see are named", () => {

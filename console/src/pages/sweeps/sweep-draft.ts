@@ -1,6 +1,7 @@
 /** A sweep as it is being written: fields as they stand in the form, and the body that is made of them. */
 
 import type { components } from "@/api/schema";
+import type { Sweep } from "@/api/types";
 import type { Definition, DefinitionBody, FieldErrors } from "@/pages/projects/project-data";
 import { type ParameterValue, quoteWord, readValue, splitCommand } from "@/pages/submit/command";
 import { boundsOfDraft, draftOf, type Pair, readCount } from "@/pages/submit/draft";
@@ -13,7 +14,7 @@ export interface SweepDraft {
   name: string;
   metric: string;
   direction: "minimize" | "maximize";
-  search: "random" | "grid" | "tpe";
+  search: "random" | "grid" | "tpe" | "list";
   parameters: readonly Pair[];
   numTrials: string;
   parallel: string;
@@ -69,7 +70,11 @@ export function readTunable(text: string): { tunable: Tunable; wrong: null } | {
   return { tunable: { low, high, step, log: said[1] === "log", is_float: isFloat }, wrong: null };
 }
 
-function readTunables(pairs: readonly Pair[]): { tunables: Map<string, Tunable>; wrong: string | null } {
+function readTunables({ parameters: pairs, search }: SweepDraft): {
+  tunables: Map<string, Tunable>;
+  wrong: string | null;
+} {
+  const isList = search === "list"; // its points are those of the sweep that is cloned
   // A name may be that of something that every object has.
   const tunables = new Map<string, Tunable>();
   for (const pair of pairs) {
@@ -80,8 +85,13 @@ function readTunables(pairs: readonly Pair[]): { tunables: Map<string, Tunable>;
     if (read.wrong !== null) return { tunables, wrong: `${name}: ${read.wrong}` };
     tunables.set(name, read.tunable);
   }
-  const wrong = pairs.length === 0 ? "Enter at least one parameter with its values or its range." : null;
+  const wrong = pairs.length === 0 && !isList ? "Enter at least one parameter with its values or its range." : null;
   return { tunables, wrong };
+}
+
+/** Whether the search says how many trials there are. */
+export function endsItself({ search }: SweepDraft): boolean {
+  return search === "grid" || search === "list";
 }
 
 /** Return what can be seen to be wrong without asking the server. */
@@ -91,12 +101,12 @@ export function checkSweep(draft: SweepDraft): FieldErrors {
     wrong.name = "Use letters, digits, '.', '_' and '-', and begin with a letter or digit.";
   }
   if (!draft.metric.trim()) wrong.metric = "Enter the metric, as the program logs it.";
-  const read = readTunables(draft.parameters);
+  const read = readTunables(draft);
   if (read.wrong !== null) wrong.parameters = read.wrong;
   const count = (field: string, text: string) => {
     if (!(Number(readCount(text)) >= 1)) wrong[field] = "Enter a whole number, 1 or more.";
   };
-  if (draft.search !== "grid") count("num_trials", draft.numTrials);
+  if (!endsItself(draft)) count("num_trials", draft.numTrials);
   count("parallel", draft.parallel);
   if (draft.maxSlots.trim()) count("max_slots", draft.maxSlots);
   if (draft.pruning && (draft.pruning === "hyperband" || draft.maxResource.trim())) {
@@ -107,24 +117,80 @@ export function checkSweep(draft: SweepDraft): FieldErrors {
 
 /** Return the body of a request that starts the sweep with a definition; what is searched replaces its parameters. */
 export function bodyOfSweep(draft: SweepDraft, definition: Definition, queue: string): SweepBody {
-  const { tunables } = readTunables(draft.parameters);
+  const { tunables } = readTunables(draft);
   const fixed = Object.entries(definition.parameters).filter(([name]) => !tunables.has(name));
+  return {
+    ...{ ...planOf(draft, tunables), points: [], max_failures: 3, seed: 0 },
+    pruning: draft.pruning ? { unit: "epoch", min_resource: 1, factor: 3, ...pruningOf(draft, draft.pruning) } : null,
+    job: { ...jobOf(definition, queue, draft.data), parameters: Object.fromEntries(fixed) },
+  };
+}
+
+/** Return the body of a request that starts a sweep again, with what was changed in its draft. */
+export function bodyOfClone(draft: SweepDraft, sweep: Sweep): SweepBody {
+  const { tunables } = readTunables(draft);
+  for (const { name, value } of writeTunables(sweep)) {
+    // The text of a value may be read as another one: '1' as 1.
+    const [old, pair] = [sweep.parameters[name], draft.parameters.find((one) => one.name.trim() === name)];
+    if (old && pair?.value === value) tunables.set(name, old);
+  }
+  const { points, max_failures, seed, max_run_s, pruning } = sweep;
+  const job = sweep.job as unknown as SweepBody["job"];
+  const fixed = Object.entries(job.parameters ?? {}).filter(([name]) => !tunables.has(name));
+  return {
+    ...{ ...planOf(draft, tunables), points: points ?? [], max_failures, seed, max_run_s },
+    pruning: draft.pruning
+      ? { unit: "epoch", min_resource: 1, factor: 3, ...pruning, ...pruningOf(draft, draft.pruning) }
+      : null,
+    job: {
+      ...job,
+      ...{ data: draft.data.trim() || null, parameters: Object.fromEntries(fixed) },
+      environment: Object.fromEntries(Object.entries(job.environment ?? {}).filter(([, value]) => value !== null)),
+    },
+  };
+}
+
+function planOf(draft: SweepDraft, tunables: Map<string, Tunable>) {
   return {
     name: draft.name.trim(),
     metric: { name: draft.metric.trim(), direction: draft.direction },
     parameters: Object.fromEntries(tunables),
-    points: [],
     search: draft.search,
-    num_trials: draft.search === "grid" ? null : readCount(draft.numTrials),
+    num_trials: endsItself(draft) ? null : readCount(draft.numTrials),
     parallel: readCount(draft.parallel) ?? 4,
     max_slots: draft.maxSlots.trim() ? readCount(draft.maxSlots) : null,
-    max_failures: 3,
-    seed: 0,
-    pruning: draft.pruning
-      ? { method: draft.pruning, unit: "epoch", min_resource: 1, factor: 3, max_resource: readCount(draft.maxResource) }
-      : null,
-    job: { ...jobOf(definition, queue, draft.data), parameters: Object.fromEntries(fixed) },
   };
+}
+
+function pruningOf({ maxResource }: SweepDraft, method: "halving" | "hyperband") {
+  return { method, max_resource: readCount(maxResource) };
+}
+
+/** Return the draft that would start a sweep again. */
+export function draftOfSweep(sweep: Sweep): SweepDraft {
+  const { metric, search, pruning } = sweep;
+  const data = (sweep.job as { data?: string | null }).data;
+  return {
+    ...{ name: sweep.name, metric: metric.name, direction: metric.direction, search, parameters: writeTunables(sweep) },
+    ...{ numTrials: String(sweep.num_trials), parallel: String(sweep.parallel) },
+    maxSlots: sweep.max_slots === null ? "" : String(sweep.max_slots),
+    pruning: pruning?.method ?? "",
+    maxResource: String(pruning?.max_resource ?? ""),
+    data: data ?? "",
+  };
+}
+
+/** Return the parameters of a sweep as they stand in its fields. */
+function writeTunables(sweep: Sweep): Pair[] {
+  return Object.entries(sweep.parameters).map(([name, tunable]) => ({ name, value: writeTunable(tunable) }));
+}
+
+function writeTunable({ values, low, high, step, log, is_float }: Sweep["parameters"][string]): string {
+  if (values) return values.join(", ");
+  const write = (bound: number | null) =>
+    is_float && Number.isSafeInteger(bound) ? `${bound}.0` : String(bound).replace("e+", "e");
+  const rest = step === null ? "" : ` step ${write(step)}`;
+  return `${write(low)}..${write(high)}${log ? " log" : rest}`;
 }
 
 /** Return the fields of a trial's job without its parameters. */
@@ -143,9 +209,9 @@ function jobOf(definition: Definition, queue: string, data: string): SweepBody["
   };
 }
 
-/** Return the environment variables of a definition whose values only others see: trials run without them. */
-export function listHidden(definition: Definition): string[] {
-  return Object.keys(definition.environment).filter((name) => definition.environment[name] === null);
+/** Return the environment variables whose values only others see: trials run without them. */
+export function listHidden({ environment }: { environment?: Record<string, string | null> | null }): string[] {
+  return Object.entries(environment ?? {}).flatMap(([name, value]) => (value === null ? [name] : []));
 }
 
 /** The fields of the jobs of a sweep that a training definition can have. */

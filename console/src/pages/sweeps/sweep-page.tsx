@@ -17,6 +17,7 @@ import { go, Link, type PageProps } from "@/router/router";
 import { mayChange, maySubmit, useSession } from "@/session/session";
 import { SaveDialog } from "./save-dialog";
 import { type Dot, metricOf, placeTrials } from "./scatter";
+import { SweepDialog } from "./sweep-dialog";
 import { countTrials } from "./sweeps-page";
 import "@/pages/projects/projects.css";
 import "./sweeps.css";
@@ -48,6 +49,7 @@ function Head({ sweep, best }: { sweep: Sweep; best: Trial | undefined }) {
   const outdate = useOutdate();
   const [isStopping, setStopping] = useState(false);
   const [isSaving, setSaving] = useState(false);
+  const [isCloning, setCloning] = useState(false);
   const isMine = mayChange(session, sweep.owner);
   return (
     <>
@@ -60,6 +62,7 @@ function Head({ sweep, best }: { sweep: Sweep; best: Trial | undefined }) {
         </div>
         <StageBadge stage={sweep.stage as Stage} />
         {best && maySubmit(session) && <Button onClick={() => setSaving(true)}>Save best as definition</Button>}
+        {maySubmit(session) && <Button onClick={() => setCloning(true)}>Clone</Button>}
         {isMine && sweep.stage === "running" && (
           <Button icon="stop" onClick={() => setStopping(true)}>
             Stop
@@ -81,6 +84,7 @@ function Head({ sweep, best }: { sweep: Sweep; best: Trial | undefined }) {
         </div>
       </dl>
       {isSaving && best && <SaveDialog sweep={sweep} trial={best} onClose={() => setSaving(false)} />}
+      {isCloning && <SweepDialog again={sweep} onClose={() => setCloning(false)} />}
       {isStopping && (
         <ConfirmDialog
           title={`Stop sweep ${sweep.name}?`}

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from legato.api import API
-from legato.api.sweeps import Direction, Sweep, SweepPlan, Trial
+from legato.api.sweeps import Direction, Sweep, SweepPlan, Trial, Tunable
 from legato.control.records import CheckedJob, Page
 from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.store import missing_code
@@ -26,7 +26,7 @@ from legato.server.routes.jobs import After, IfMatch, Key, make_checked, read_ke
 from legato.server.services import Here, Services
 from legato.server.sweep_bodies import SweepBody
 from legato.server.sweeps import LABEL, name_trial, read_plan
-from legato.sweeps.checking import check_plan, pick_sample, share_slots
+from legato.sweeps.checking import check_plan, is_integer, pick_sample, share_slots
 from legato.sweeps.search import check_library
 
 router = APIRouter(prefix=API, tags=["sweeps"])
@@ -165,7 +165,8 @@ def _describe(found: StoredSweep, summary: TrialSummary, asker: Asker) -> Sweep:
     if "environment" in job and asker.role is not Role.ADMIN and asker.name != found.owner:
         job["environment"] = dict.fromkeys(job["environment"] or {})
     return Sweep(
-        **{name: getattr(plan, name) for name in SweepPlan.__struct_fields__},
+        **{name: getattr(plan, name) for name in SweepPlan.__struct_fields__ if name != "parameters"},
+        parameters={name: _show_kind(tunable) for name, tunable in plan.parameters.items()},
         id=found.id,
         name=found.name,
         owner=found.owner,
@@ -179,6 +180,11 @@ def _describe(found: StoredSweep, summary: TrialSummary, asker: Asker) -> Sweep:
         created_at=found.created_at,
         ended_at=found.ended_at,
     )
+
+
+def _show_kind(tunable: Tunable) -> Tunable:
+    """Return a parameter that says whether its range has other numbers than integers: JavaScript reads 1.0 as 1."""
+    return msgspec.structs.replace(tunable, is_float=tunable.values is None and not is_integer(tunable))
 
 
 def _as_trial(trial: StoredTrial) -> Trial:
