@@ -42,6 +42,18 @@ describe("findShift", () => {
   });
 });
 
+it("names the columns for which there is no room, if it is asked to", () => {
+  vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(190);
+  const table = (namesHidden: boolean) => (
+    <Table label="Rows" rows={[]} columns={COLUMNS} keyOf={keyOf} namesHidden={namesHidden} />
+  );
+  const { rerender } = render(table(false));
+  expect(screen.queryByText(/No room/)).toBeNull();
+  rerender(table(true));
+  screen.getByText("No room for the columns Other: widen the window, or show fewer.");
+  vi.restoreAllMocks();
+});
+
 it("columns are hidden in the order of `leaves`", () => {
   expect(fitColumns(COLUMNS, 190).map((column) => column.name)).toEqual(["id", "size"]);
   expect(fitColumns(COLUMNS, 50).map((column) => column.name)).toEqual(["id"]);

@@ -53,6 +53,8 @@ interface TableProps<R> {
   empty?: ReactNode;
   /** Shown behind the last row, such as how to see more. */
   foot?: ReactNode;
+  /** Whether the table names the columns for which there is no room. */
+  namesHidden?: boolean;
 }
 
 const CHOICE_WIDTH = 40;
@@ -107,6 +109,7 @@ export function Table<R>(props: TableProps<R>) {
   const acts = useRef({ open, choose, press, focus: rowKeys.onFocus });
   acts.current = { open, choose, press, focus: rowKeys.onFocus };
   const isAll = sorted.length > 0 && keys.every((key) => chosen?.has(key));
+  const hidden = props.namesHidden ? props.columns.filter((column) => !columns.includes(column)) : [];
 
   return (
     <div className="table-box" ref={box}>
@@ -178,6 +181,11 @@ export function Table<R>(props: TableProps<R>) {
       </table>
       {sorted.length === 0 && empty}
       {foot}
+      {hidden.length > 0 && (
+        <p className="table-hidden small quiet">
+          No room for the columns {hidden.map((column) => column.title).join(", ")}: widen the window, or show fewer.
+        </p>
+      )}
     </div>
   );
 }

@@ -164,6 +164,7 @@ export default function JobListPage() {
             rows={listed.jobs}
             columns={columns}
             keyOf={keyOf}
+            namesHidden={extras.length > 0 && !isNarrow}
             rowHeight={isNarrow ? NARROW_ROW_HEIGHT + (extras.length ? EXTRAS_HEIGHT : 0) : ROW_HEIGHT}
             onOpen={(job) => go(`/jobs/${job.id}`)}
             chosen={chosen}
