@@ -39,9 +39,8 @@ def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
     for claim in short:
         if claim.job.id in done:
             continue
-        rivals, nodes, room = plan.find_rivals(claim)
-        rivals = [rival for rival in rivals if rival.target and rival.job.id not in done]
-        if len(rivals) > 1 and sum(rival.target for rival in rivals) > room:
+        rivals, nodes, room = plan.find_rivals(claim, done)
+        if rivals:
             _share(pool, rivals, nodes, room, rules)
             done.update(rival.job.id for rival in rivals)
         else:

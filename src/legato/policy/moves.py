@@ -62,16 +62,21 @@ class Plan:
         owners = (self.owners.get(slot.id) for slot in claim.slots)
         return sum(owner is not None and owner is not claim and owner.job.id in gainers for owner in owners)
 
-    def find_rivals(self, claim: Claim) -> tuple[list[Claim], list[str], int]:
+    def find_rivals(self, claim: Claim, done: Collection[str]) -> tuple[list[Claim], list[str], int]:
         """Find the claims that take slots from one that cannot have its target, and that can use no others.
+
+        Args:
+            claim: the claim.
+            done: ids of jobs that are left out; from one call to the next there are only more.
 
         Returns:
             These claims, in order of precedence, the nodes that they can use, and how many slots they have there
-            together; without claims if the claim or what it needs is not of this sort.
+            together; without claims if their targets are not above this number, or if the claim or what it needs is
+            not of this sort.
         """
         if self._search is None or claim.job.gpus_per_worker > 1:
             return [], [], 0
-        return self._search.find_rivals(claim, self.wanting)
+        return self._search.find_rivals(claim, self.wanting, done)
 
     def _plan(self) -> None:
         pool = self._pool
@@ -188,7 +193,10 @@ class _Search:
         self._cut_off: set[str] = set()
         self._closed: dict[Needs, set[str]] = {}
         self._elastic_on: dict[str, list[Claim]] = {}
-        self._rivals: dict[frozenset[str], tuple[list[Claim], list[str], int]] = {}
+        self._num_elastic_on: dict[str, int] = {}
+        # Without those that are done.
+        self._open_on: dict[str, list[Claim]] = {}
+        self._open: list[Claim] | None = None
         self._tried_nodes: dict[tuple[int, int, str], int] = {}
         self._tried_needs: dict[tuple[int, Needs], int] = {}
         self._clearing: set[str] = set()
@@ -213,14 +221,20 @@ class _Search:
         self._level[needs] = len(_LEVELS)
         return False
 
-    def find_rivals(self, claim: Claim, wanting: Iterable[Claim]) -> tuple[list[Claim], list[str], int]:
+    def find_rivals(
+        self, claim: Claim, wanting: Iterable[Claim], done: Collection[str]
+    ) -> tuple[list[Claim], list[str], int]:
         """Find rivals as `Plan.find_rivals` does, after all searches for room."""
         nodes = self._close(claim)
-        key = frozenset(nodes)
-        found = self._rivals.get(key)
-        if found is None:
-            found = self._rivals[key] = self._list_rivals(nodes, wanting)
-        return found
+        rivals = {one.job.id: one for node in nodes for one in self._list_open_on(node, done)}
+        self._open = [one for one in (wanting if self._open is None else self._open) if one.job.id not in done]
+        rivals.update((one.job.id, one) for one in self._list_inside(nodes, self._open))
+        contest = sorted([one for one in rivals.values() if one.target], key=lambda one: self._rank[one.job.id])
+        wanted, room = sum([one.target for one in contest]), sum([self._count_elastic_on(node) for node in nodes])
+        if len(contest) < 2 or wanted <= room:
+            return [], [], 0
+        room += sum([self._count_on(nodes, one) for one in self._list_inside(nodes, wanting) if not one.job.elastic])
+        return (contest, sorted(nodes), room) if wanted > room else ([], [], 0)
 
     def _close(self, claim: Claim) -> set[str]:
         """Return the nodes that a claim can use, those that the claims with workers there can use, and so on."""
@@ -252,19 +266,39 @@ class _Search:
             self._elastic_on[node] = found
         return found
 
-    def _list_rivals(self, nodes: set[str], wanting: Iterable[Claim]) -> tuple[list[Claim], list[str], int]:
-        rivals = {claim.job.id: claim for node in nodes for claim in self._list_elastic_on(node)}
+    def _list_open_on(self, node: str, done: Collection[str]) -> list[Claim]:
+        """Return those of the elastic claims on a node that are not done."""
+        found = self._open_on.get(node)
+        if found is None:
+            found = self._list_elastic_on(node)
+        if found:
+            found = self._open_on[node] = [one for one in found if one.job.id not in done]
+        return found
+
+    def _list_inside(self, nodes: set[str], claims: Iterable[Claim]) -> list[Claim]:
+        """Return the claims with workers of one slot that can use no other nodes."""
         is_inside: dict[Needs, bool] = {}
-        for other in wanting:
-            needs = other.needs
+        found = []
+        for one in claims:
+            needs = one.needs
             if needs not in is_inside:
-                is_inside[needs] = needs[0] == 1 and nodes.issuperset(self._find_usable(other))
+                is_inside[needs] = needs[0] == 1 and nodes.issuperset(self._find_usable(one))
             if is_inside[needs]:
-                rivals[other.job.id] = other
-        inside = (found for node in nodes for found in self._list_on(node).items())
-        room = sum([len(workers) for name, workers in inside if name in rivals])
-        room += sum([self._left.count_on(node) for node in nodes])
-        return sorted(rivals.values(), key=lambda rival: self._rank[rival.job.id]), sorted(nodes), room
+                found.append(one)
+        return found
+
+    def _count_elastic_on(self, node: str) -> int:
+        """Return how many slots of a node elastic claims with workers of one slot have, or no claim has."""
+        found = self._num_elastic_on.get(node)
+        if found is None:
+            inside = self._list_on(node)
+            found = sum([len(inside[one.job.id]) for one in self._list_elastic_on(node)]) + self._left.count_on(node)
+            self._num_elastic_on[node] = found
+        return found
+
+    def _count_on(self, nodes: set[str], claim: Claim) -> int:
+        """Return how many workers of a claim are on some nodes."""
+        return sum([worker[0].node in nodes for worker in self._workers_of(claim)])
 
     def _find(self, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
         """Return slots for one worker, which remain, or which others leave in at most so many moves in a row."""
