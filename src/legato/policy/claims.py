@@ -228,6 +228,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
         kind: of all machines.
         others: how other machines of the whole pool differ, as a part of a sentence. "": all machines are of this kind.
         rooms: for all needs of its claims, the most slots that jobs with these needs can have together.
+        owned: usable slots of each user to whom machines belong; "": of machines of all users.
         elsewhere: slots that queues with a ceiling have, or may have, on machines of other kinds.
         by_user: whether the users of a queue share before their jobs do.
         levels: how many times recent use halves the weights of users, as in `legato.policy.recent_use`.
@@ -245,6 +246,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     kind: str = ""
     others: str = ""
     rooms: dict[Needs, int] = {}
+    owned: Mapping[str, int] = {}
     elsewhere: Mapping[str, int] = {}
     by_user: bool = False
     levels: Mapping[tuple[str, str], int] = {}

@@ -63,7 +63,7 @@ class _Kind:
         self.usable = Counter([slot.node for slot in slots if slot.usable])
         self.capacity = sum(self.usable.values())
         self.claims: list[Claim] = []
-        self.wanted = self.weight = 0
+        self.wanted = self.least = self.weight = 0
         self._nodes = nodes
         # Usable nodes by owner; "": those of all users.
         self._nodes_of: dict[str, list[str]] = {"": []}
@@ -128,11 +128,23 @@ class _Kind:
         more = f"; {left} more node{'' if left == 1 else 's'} cannot be used" if left > 0 else ""
         return f"; {told}{more}" if found else ""
 
-    def add(self, claim: Claim) -> None:
+    def count_by_owner(self) -> dict[str, int]:
+        """Return the usable slots on the nodes of each owner; "": on those of all users."""
+        return {owner: sum([self.usable[node] for node in nodes]) for owner, nodes in self._nodes_of.items()}
+
+    def add(self, claim: Claim, *, is_fair: bool) -> None:
         """Assign a claim to this kind."""
         self.claims.append(claim)
-        self.wanted += min(claim.hi, self.find_room(claim))
-        self.weight += claim.job.priority
+        room = self.find_room(claim)
+        # A claim that will wait leaves these slots to others.
+        if room >= claim.lo and self.has_room_for(claim, is_fair=is_fair):
+            self.wanted += min(claim.hi, room)
+            self.least += claim.lo
+            self.weight += claim.job.priority
+
+    def has_room_for(self, claim: Claim, *, is_fair: bool) -> bool:
+        """Whether the minimum of a claim fits beside the claims on this kind: if all share, beside their minimums."""
+        return claim.lo <= self.capacity - (self.least if is_fair else self.wanted)
 
 
 def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
@@ -174,6 +186,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
         pool.by_user, pool.levels = by_user, levels
+        pool.owned = kind.count_by_owner()
         if held is not None:
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)
@@ -232,13 +245,13 @@ def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: _Held, *,
     if is_fair:
         for claim in claims:
             if claim.job.id in bound:
-                bound[claim.job.id].add(claim)
+                bound[claim.job.id].add(claim, is_fair=is_fair)
     for claim in claims:
         if claim.job.id not in bound:
-            _choose(claim, kinds.values(), is_fair=is_fair).add(claim)
+            _choose(claim, kinds.values(), is_fair=is_fair).add(claim, is_fair=is_fair)
         elif not is_fair:
             # Later jobs get what earlier ones leave.
-            bound[claim.job.id].add(claim)
+            bound[claim.job.id].add(claim, is_fair=is_fair)
     for kind in kinds.values():
         kind.claims.sort(key=operator.attrgetter("order"))
 
@@ -269,7 +282,8 @@ def _choose(claim: Claim, kinds: Iterable[_Kind], *, is_fair: bool) -> _Kind:
             share = int(kind.capacity * priority / (kind.weight + priority))
             left = share if share > left else left
         share = 0 if left <= 0 else min(room, left, claim.hi)
-        ranks.append((room < claim.lo, -share, -room if room < claim.lo else 0, kind.capacity, kind.name, kind))
+        lacks, fits = room < claim.lo, kind.has_room_for(claim, is_fair=is_fair)
+        ranks.append((lacks, not fits, -share, -room if lacks else 0, kind.capacity, kind.name, kind))
     return min(ranks)[-1]
 
 

@@ -25,7 +25,6 @@ Limits = dict[str, tuple[int, str, tuple[str, ...]]]
 """Of each job the most slots that it can use, why it can use no more, and the jobs that are the causes."""
 
 _NEAR: Final = 1e-6
-_ANY: Final[Needs] = (1, (), (), None)
 _TOLERANCE: Final = 1 / 200
 """Part of the slots that may stay idle because no further minimum fits there: small pools have none to spare."""
 
@@ -154,10 +153,7 @@ def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
         rules: the policy and its settings.
         before: the limits without this division.
     """
-    rooms = list_rooms(pool).get(_ANY, {})
-    common = rooms.get("", 0)
-    own = {owner: room - common for owner, room in rooms.items() if owner}
-    used = _Used(common, own)
+    used = _Used(pool)
     by_queue = dict.fromkeys(pool.queues, 0)
     for claim in pool.claims:
         used.add(claim, claim.target)
@@ -177,20 +173,15 @@ def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
             return False
         if not claim.target:
             waiting.add(claim.job.id)
-    return rules.policy.is_fair or not waiting or not _is_overtaken(pool, rules, _Used(common, own), waiting)
+    return rules.policy.is_fair or not waiting or not _is_overtaken(pool, rules, _Used(pool), waiting)
 
 
 class _Used:
-    """The slots that claims have, if they use machines of their owners first.
+    """The slots that are left if claims use machines of their owners first."""
 
-    Args:
-        common: slots for all users.
-        own: slots of each owner.
-    """
-
-    def __init__(self, common: int, own: Mapping[str, int]) -> None:
-        self._common = common
-        self._own = dict(own)
+    def __init__(self, pool: SortedSnapshot) -> None:
+        self._own = dict(pool.owned)
+        self._common = self._own.pop("", 0)
 
     def add(self, claim: Claim, num_slots: int) -> None:
         """Give slots to a claim."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import msgspec
 import pytest
+from hypothesis import strategies as st
 from tests.unit.policy.world import EAGER, make_job, settle, with_job
+from tests.unit.policy.worlds import USERS, for_any
 
 from legato.policy.policies import decide
-from legato.policy.rules import Rules
+from legato.policy.rules import FairBy, Policy, Rules
+from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
 
+BY_JOB = msgspec.structs.replace(EAGER, fair_by=FairBy.JOB)
+BY_ORDER = msgspec.structs.replace(EAGER, policy=Policy.FIFO)
 CAPABILITY = "CPU capability"
 
 
@@ -65,6 +71,61 @@ def test_jobs_are_divided_among_the_kinds_so_that_each_has_the_most_slots() -> N
         "2 of up to 4 slots: an equal share with anna/j2; node a is of another kind (CPU capability AVX512 instead of "
         "AVX2)"
     )
+
+
+def test_a_job_gets_a_kind_on_which_its_minimum_fits_though_a_job_that_fits_nowhere_wants_it_too() -> None:
+    jobs = (
+        make_job("anna/big", 7, elastic=False),
+        make_job("anna/x", 4, min_workers=4, at=1.0),
+        make_job("anna/y", 8, min_workers=3, priority=1000, at=2.0),
+    )
+    pool, _ = settle(make_pool(*jobs, nodes=TWO_KINDS, a=6, b=5))
+    assert {name: len(held(pool, name)) for name in ("big", "x", "y")} == {"big": 0, "x": 4, "y": 6}
+
+
+def test_a_job_gets_a_kind_on_which_its_minimum_fits_beside_a_job_that_waits() -> None:
+    jobs = [make_job(f"anna/j{index}", 4, elastic=False, at=float(index)) for index in range(3)]
+    late = make_job("anna/late", 2, min_workers=2, at=3.0)
+    pool, _ = settle(make_pool(*jobs, late, nodes=TWO_KINDS, a=6, b=5), BY_ORDER)
+    assert [len(held(pool, name)) for name in ("j0", "j1", "j2", "late")] == [4, 4, 0, 2]
+
+
+@st.composite
+def wide_jobs(draw: st.DrawFn) -> list[JobDemand]:
+    jobs = []
+    for index in range(draw(st.integers(3, 7))):
+        least = draw(st.integers(1, 6))
+        jobs.append(
+            make_job(
+                f"{draw(st.sampled_from(USERS))}/j{index}",
+                least + draw(st.integers(0, 5)),
+                at=float(draw(st.integers(0, 3))),
+                min_workers=least,
+                priority=draw(st.sampled_from([1000, 5000, 10_000])),
+                elastic=draw(st.booleans()),
+            )
+        )
+    return jobs
+
+
+@for_any(
+    wide_jobs(),
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 6)), min_size=2, max_size=5),
+    st.sampled_from([EAGER, BY_JOB, BY_ORDER]),
+    st.booleans(),
+)
+def test_no_job_waits_for_one_kind_while_its_minimum_would_fit_on_another(
+    jobs: list[JobDemand], sizes: list[tuple[str, int]], rules: Rules, one_by_one: bool
+) -> None:
+    kinds = {f"n{index}": kind for index, (kind, _) in enumerate(sizes)}
+    nodes = tuple(Node(name=name, kind=kind) for name, kind in kinds.items())
+    pool = make_pool(nodes=nodes, **{f"n{index}": number for index, (_, number) in enumerate(sizes)})
+    for some in [[job] for job in jobs] if one_by_one else [jobs]:
+        pool, decisions = settle(with_job(pool, *some), rules, rounds=100)
+    free = Counter(kinds[slot.node] for slot in pool.slots if slot.holder is None)
+    for job in pool.jobs:
+        if job.machine_kind is None:
+            assert smallest_size(job) > max(free.values(), default=0), decisions.of(job.id)
 
 
 def test_a_paused_job_waits_for_its_own_kind_of_machine() -> None:

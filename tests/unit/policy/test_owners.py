@@ -8,7 +8,7 @@ from tests.unit.policy.world import EAGER, make_job, make_snapshot
 
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy
-from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Slot, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot
 
 
 @pytest.mark.parametrize("order", [("ann", "ben", "carl"), ("carl", "ben", "ann")])
@@ -147,3 +147,21 @@ def test_a_limit_is_raised_only_by_what_a_minimum_without_a_share_leaves() -> No
     pool = owned_pool(jobs, (5, 1, 3, 2), n0="carl", n1="dan", n2="", n3="")
     rules = msgspec.structs.replace(EAGER, policy=Policy.PRIORITY, fair_by=FairBy.JOB)
     assert {one.job: len(one.slots) for one in decide(pool, rules).decisions} == {"a": 0, "b": 4, "c": 1}
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("fair_by", list(FairBy))
+def test_all_slots_of_a_pool_with_machines_of_many_users_are_used(policy: Policy, fair_by: FairBy) -> None:
+    """Every owner could use all machines for all, so each room alone says nothing of what they may have together."""
+    owners = [f"u{index}" for index in range(24)]
+    jobs = [
+        make_job(f"{user}/{user}{index}", 12, at=float(place), min_workers=1 + index, queue="ab"[place % 2])
+        for index in range(2)
+        for place, user in enumerate([*owners, "guest", "other"])
+    ]
+    sizes = (*(3 + index % 4 for index in range(24)), 20, 20)
+    pool = owned_pool(jobs, sizes, **{f"n{index}": owner for index, owner in enumerate([*owners, "", ""])})
+    pool = msgspec.structs.replace(pool, queues=(Queue(name="a", weight=2.0, floor=6), Queue(name="b")))
+    decided = decide(pool, msgspec.structs.replace(EAGER, policy=policy, fair_by=fair_by)).decisions
+    assert all(len(one.slots) == one.wanted for one in decided)
+    assert sum(one.wanted for one in decided) == len(pool.slots)
