@@ -173,11 +173,15 @@ def _try_next(user: User, budget: Budget, reservations: Reservations) -> Claim |
     user.taken += claim.lo
     user.most += claim.hi
     user.admitted.append(claim)
-    # Slots that are being freed for it count too, so that it does not lose a tie meanwhile.
-    wanted = claim.job.wanted
-    user.held += claim.held if wanted is None or wanted < claim.held else wanted
+    user.held += _count_held(claim)
     claim.share, claim.target = float(claim.lo), claim.lo
     return claim
+
+
+def _count_held(claim: Claim) -> int:
+    """Return how many slots a claim has. Those that are being freed for it count too, so that it loses no tie."""
+    wanted = claim.job.wanted
+    return claim.held if wanted is None or wanted < claim.held else wanted
 
 
 def _grant(users: Users, budget: Budget) -> None:
@@ -251,6 +255,8 @@ def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservatio
     for index, user in enumerate(users):
         # The available slots only decrease.
         if user.waiting or (user.total < user.most and budget.available(user.queue) > 0):
+            # What its other claims hold counts too, or two users could take slots from one another without end.
+            user.held += sum([_count_held(claim) for claim in user.waiting])
             turns.append((_rank_user(user, user.total), index))
     heapq.heapify(turns)
     growing: dict[int, Steps] = {}
@@ -281,6 +287,7 @@ def _list_steps(user: User) -> Steps:
 def _take_step(user: User, steps: Steps, budget: Budget, reservations: Reservations) -> int:
     """Give slots to one claim of a user: a minimum first, else the next size. Returns their number; 0: none fits."""
     while user.waiting:
+        user.held -= _count_held(user.waiting[-1])
         claim = _try_next(user, budget, reservations)
         if claim is not None:
             if claim.target < claim.hi:

@@ -275,6 +275,19 @@ def test_users_of_a_queue_that_want_more_have_the_same_within_a_slot(snapshot: S
             assert totals[user] >= max(totals.values()) - 1
 
 
+def test_users_do_not_take_the_slots_that_are_left_over_from_one_another_without_end() -> None:
+    """Cleo's job cannot run now, so 2 of 6 slots are left over: for one more job of ann, or for one of ben."""
+    jobs = [
+        make_job("ben/first", 2, min_workers=2),
+        make_job("ann/one", 6, min_workers=2),
+        make_job("ann/two", 6, min_workers=2),
+        make_job("cleo/wide", 6, min_workers=6),
+    ]
+    snapshot, _ = settle(make_snapshot(6, jobs))
+    snapshot, decisions = settle(with_job(snapshot, make_job("ben/last", 1)))
+    assert wanted(decisions) == {"first": 2, "one": 2, "two": 2, "wide": 0, "last": 0}
+
+
 # ---------------------------------------------------------------- reasons
 
 
