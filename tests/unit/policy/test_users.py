@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise, product
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from tests.unit.policy.gains import measure_all
 from tests.unit.policy.truth import Truth
 from tests.unit.policy.world import carry_out, make_job, make_slots, make_snapshot, settle, wanted, with_job
-from tests.unit.policy.worlds import QUEUES, USERS, any_queues, any_snapshots, for_any
+from tests.unit.policy.worlds import QUEUES, USERS, any_queues, any_snapshots, any_speeds, for_any
 
+from legato.core.speed import Speed
 from legato.policy.claims import sort_snapshot
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
+from legato.policy.sizes import fit_size, largest_size, next_size
 from legato.policy.snapshot import JobDemand, Queue, Snapshot
 from legato.policy.users import list_turns
 
@@ -184,8 +187,11 @@ def test_users_take_turns() -> None:
 
 
 @st.composite
-def small_minimums(draw: st.DrawFn) -> Snapshot:
-    """Draw an idle pool and jobs with a minimum of 1, to which every number of workers up to a limit is useful."""
+def small_minimums(draw: st.DrawFn, *, free: bool = True) -> Snapshot:
+    """Draw an idle pool and jobs with a minimum of 1.
+
+    ``free``: every number of workers up to a limit is useful to them.
+    """
     jobs = [
         make_job(
             f"{draw(st.sampled_from(USERS))}/j{index}",
@@ -193,8 +199,9 @@ def small_minimums(draw: st.DrawFn) -> Snapshot:
             at=float(draw(st.integers(0, 3))),
             queue=draw(st.sampled_from(QUEUES)),
             priority=draw(st.sampled_from([1000, 5000, 5000, 10_000])),
-            num_micro_batches=draw(st.sampled_from([None, None, 2, 5])),
-            shares_freely=True,
+            num_micro_batches=draw(st.sampled_from([None, None, 2, 5] if free else [None, 4, 8, 12])),
+            shares_freely=free,
+            used_slot_s=draw(st.sampled_from([0.0, 2.0])),
         )
         for index in range(draw(st.integers(1, 7)))
     ]
@@ -213,14 +220,70 @@ def exchange(snapshot: Snapshot, job: JobDemand, others: list[JobDemand]) -> Sna
     return msgspec.structs.replace(snapshot, jobs=(*(one for one in snapshot.jobs if one is not job), *others))
 
 
-@for_any(small_minimums(), st.data())
-def test_splitting_a_job_gains_no_more_than_a_slot(snapshot: Snapshot, data: st.DataObject) -> None:
+def cut(draw: st.DrawFn, job: JobDemand) -> list[JobDemand]:
+    """Split a job into several that can use as many slots together."""
+    most = largest_size(job)
+    cuts = sorted(draw(st.sets(st.integers(1, most - 1)))) if most > 1 else []
+    return split(job, [high - low for low, high in zip([0, *cuts], [*cuts, most], strict=True)])
+
+
+def hide(draw: st.DrawFn, job: JobDemand) -> JobDemand:
+    """Hide the micro-batches of a job, and perhaps a part of its maximum."""
+    return msgspec.structs.replace(job, num_micro_batches=None, max_workers=draw(st.integers(1, job.max_workers)))
+
+
+def count_useful(snapshot: Snapshot, job: JobDemand, rules: Rules = BY_USER) -> int:
+    """Return the slots that help the jobs of a job's user. ``job``: as it is, whatever the snapshot says of it."""
+    size = decide(snapshot, rules).of(job.id).wanted
+    return total(snapshot, job.owner, rules=rules) - size + fit_size(job, size)
+
+
+def any_shares_of_users() -> st.SearchStrategy[Rules]:
+    return st.sampled_from(
+        [
+            BY_USER,
+            Rules(policy=Policy.THROUGHPUT),
+            Rules(ageing_s=10.0, fair_finish_s=60.0),
+            Rules(long_job_slot_s=1.0),
+        ]
+    )
+
+
+@for_any(small_minimums(), any_shares_of_users(), st.data())
+def test_splitting_a_job_gains_no_more_than_a_slot(snapshot: Snapshot, rules: Rules, data: st.DataObject) -> None:
     job = data.draw(st.sampled_from(snapshot.jobs))
-    most = min(job.max_workers, job.num_micro_batches or job.max_workers)
-    cuts = sorted(data.draw(st.sets(st.integers(1, most - 1)))) if most > 1 else []
-    parts = split(job, [high - low for low, high in zip([0, *cuts], [*cuts, most], strict=True)])
+    after = exchange(snapshot, job, cut(data.draw, job))
+    assert total(after, job.owner, rules=rules) <= total(snapshot, job.owner, rules=rules) + 1
+
+
+@for_any(small_minimums(free=False), st.data())
+def test_splitting_or_hiding_micro_batches_gains_no_more_than_a_useful_step(
+    snapshot: Snapshot, data: st.DataObject
+) -> None:
+    """Where some sizes help no more than smaller ones, the next useful size of a job may be several slots larger."""
+    job = data.draw(st.sampled_from(snapshot.jobs))
+    step = max((find_largest_step(one) for one in snapshot.jobs), default=1)
     before = total(snapshot, job.owner)
-    assert total(exchange(snapshot, job, parts), job.owner) <= before + 1
+    assert total(exchange(snapshot, job, cut(data.draw, job)), job.owner) <= before + step
+    assert count_useful(exchange(snapshot, job, [hide(data.draw, job)]), job) <= before + step
+
+
+def find_largest_step(job: JobDemand) -> int:
+    sizes = [1]
+    while (larger := next_size(job, sizes[-1])) is not None:
+        sizes.append(larger)
+    return max((high - low for low, high in pairwise(sizes)), default=1)
+
+
+@for_any(small_minimums(), any_speeds(), st.data())
+def test_speeds_of_a_job_change_what_no_user_gets(
+    snapshot: Snapshot, speeds: tuple[Speed, ...], data: st.DataObject
+) -> None:
+    job = data.draw(st.sampled_from(snapshot.jobs))
+    after = exchange(snapshot, job, [msgspec.structs.replace(job, speeds=speeds)])
+    for user, queue in product(USERS, QUEUES):
+        before, now = (total(one, user, queue, Rules(policy=Policy.THROUGHPUT)) for one in (snapshot, after))
+        assert before == now
 
 
 @for_any(small_minimums(), st.data())
@@ -240,16 +303,13 @@ def test_cloning_gains_no_more_than_a_slot_to_a_user_that_has_its_share(
     assert after <= before + 1 or before == could_use or not idle or is_alone
 
 
-@for_any(small_minimums(), st.data())
-def test_hiding_micro_batches_gains_no_more_than_a_useful_slot(snapshot: Snapshot, data: st.DataObject) -> None:
+@for_any(small_minimums(), any_shares_of_users(), st.data())
+def test_hiding_micro_batches_gains_no_more_than_a_useful_slot(
+    snapshot: Snapshot, rules: Rules, data: st.DataObject
+) -> None:
     job = data.draw(st.sampled_from(snapshot.jobs))
-    hidden = msgspec.structs.replace(
-        job, num_micro_batches=None, max_workers=data.draw(st.integers(1, job.max_workers))
-    )
-    after = exchange(snapshot, job, [hidden])
-    size = decide(after, Rules()).of(job.id).wanted
-    useless = max(size - (job.num_micro_batches or size), 0)
-    assert total(after, job.owner) - useless <= total(snapshot, job.owner) + 1
+    after = exchange(snapshot, job, [hide(data.draw, job)])
+    assert count_useful(after, job, rules) <= total(snapshot, job.owner, rules=rules) + 1
 
 
 @for_any(small_minimums(), st.data())
