@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names, without
-from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.claims import Claim, Limits, SortedSnapshot, list_limits, set_limits
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
 from legato.policy.rules import Rules
@@ -20,19 +20,21 @@ from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
 
-def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
+def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules, won: dict[str, Limits]) -> bool:
     """Lower the limits of claims whose targets cannot be placed although all other jobs have theirs.
 
     If other jobs that can use no other slots are the cause, they divide these slots among themselves, in the same way
-    as the whole pool; so none has more than its minimum while another waits for its own.
+    as the whole pool; so none has more than its minimum while another waits for its own. If a claim that waits wins its
+    minimum from others in this way and cannot be placed after all, the others get their limits back.
 
     Args:
         pool: with targets set.
         plan: of these targets.
         rules: the policy and its settings.
+        won: the limits of all claims before a waiting one won its minimum, by its job; empty at first.
 
     Returns:
-        Whether a limit was lowered. Then decide the targets again, so that other jobs get these slots.
+        Whether a limit was changed. Then decide the targets again, so that other jobs get these slots.
     """
     short = plan.list_short()
     done: set[str] = set()
@@ -41,14 +43,29 @@ def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
             continue
         rivals, nodes, room = plan.find_rivals(claim, done)
         if rivals:
+            before = list_limits(pool)
             _share(pool, rivals, nodes, room, rules)
             done.update(rival.job.id for rival in rivals)
+            for rival in rivals:
+                if rival.target and not rival.held:
+                    won.setdefault(rival.job.id, before)
         else:
             # A job with its minimum keeps that.
             found = len(plan.find_slots(claim))
             claim.hi = max(fit_size(claim.job, found), fit_size(claim.job, claim.held))
             claim.limit = explain_left(claim.job, plan.left)
+        lost = [one for one in rivals or [claim] if one.hi < one.lo and one.job.id in won]
+        if lost:
+            _give_back(pool, lost[0], won)
+            break
     return bool(short)
+
+
+def _give_back(pool: SortedSnapshot, claim: Claim, won: dict[str, Limits]) -> None:
+    """Set the limits of all other claims to those that they had before a claim won its minimum."""
+    own = claim.hi, claim.limit, claim.limit_because
+    set_limits(pool, {**won[claim.job.id], claim.job.id: own})
+    won.clear()
 
 
 def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], room: int, rules: Rules) -> None:

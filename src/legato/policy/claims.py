@@ -253,6 +253,21 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     users: Mapping[tuple[str, str], User] = {}
 
 
+Limits = dict[str, tuple[int, str, tuple[str, ...]]]
+"""Of each job the most slots that it can use, why it can use no more, and the jobs that are the causes."""
+
+
+def list_limits(pool: SortedSnapshot) -> Limits:
+    """Return the limits of all claims."""
+    return {claim.job.id: (claim.hi, claim.limit, claim.limit_because) for claim in pool.claims}
+
+
+def set_limits(pool: SortedSnapshot, limits: Limits) -> None:
+    """Set the limits of all claims."""
+    for claim in pool.claims:
+        claim.hi, claim.limit, claim.limit_because = limits[claim.job.id]
+
+
 def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
     """Sort a snapshot, so that decisions do not depend on the order of its parts."""
     claims, queues = sort_jobs(snapshot, rules)

@@ -15,14 +15,11 @@ import msgspec
 
 from legato.policy.admission import Budget, ranks, usable_floors
 from legato.policy.causes import count, explain_needs, name_owners
-from legato.policy.claims import Claim, Needs, SortedSnapshot
+from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot
 from legato.policy.rooms import divide_room, limit_all
 from legato.policy.rules import Rules
 from legato.policy.sizes import next_size
 from legato.policy.users import find_shares
-
-Limits = dict[str, tuple[int, str, tuple[str, ...]]]
-"""Of each job the most slots that it can use, why it can use no more, and the jobs that are the causes."""
 
 _NEAR: Final = 1e-6
 _TOLERANCE: Final = 1 / 200

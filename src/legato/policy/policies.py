@@ -20,7 +20,7 @@ from typing import Final
 
 from legato.policy.bottlenecks import lower_limits
 from legato.policy.causes import count
-from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.claims import Claim, Limits, SortedSnapshot
 from legato.policy.due import set_due
 from legato.policy.kinds import divide
 from legato.policy.long_jobs import weigh_long_jobs
@@ -34,7 +34,7 @@ from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
 from legato.policy.steadiness import settle
 from legato.policy.trials import end_trials, note_begun, try_numbers
 
-_MAX_REPETITIONS: Final = 5
+_MAX_REPETITIONS: Final = 8
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
@@ -88,8 +88,9 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
     if rules.policy.is_fair and rules.fair_finish_s is not None:
         set_due(pool)
     plan = decide_all(pool, rules)
+    won: dict[str, Limits] = {}
     for _ in range(_MAX_REPETITIONS):
-        if not lower_limits(pool, plan, rules):
+        if not lower_limits(pool, plan, rules, won):
             break
         decide_targets(pool, rules)
         plan = Plan(pool)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from legato.policy.causes import count, explain_needs
-from legato.policy.claims import Claim, Needs, SortedSnapshot
+from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot, list_limits, set_limits
 from legato.policy.moves import Plan
-from legato.policy.owned import Limits, is_settled, list_rooms, share_at_once
+from legato.policy.owned import is_settled, list_rooms, share_at_once
 from legato.policy.rooms import divide_room, explain_limit, limit_all
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
@@ -46,7 +46,7 @@ def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
     Returns:
         A plan of these targets.
     """
-    before = _list_limits(pool) if pool.rooms else {}
+    before = list_limits(pool) if pool.rooms else {}
     rooms = list_rooms(pool)
     if rooms:
         if _share_scarce(pool, rules, rooms) is not None:
@@ -55,27 +55,18 @@ def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
                 plan = Plan(pool)
                 if not plan.list_short():
                     return plan
-        _set_limits(pool, before)
+        set_limits(pool, before)
     divisions = _share_scarce(pool, rules, {}) or []
     decide_targets(pool, rules)
-    limits = _list_limits(pool) if divisions else {}
+    limits = list_limits(pool) if divisions else {}
     if _raise_limits(pool, divisions, before):
         decide_targets(pool, rules)
         plan = Plan(pool)
         if not plan.list_short():
             return plan
-        _set_limits(pool, limits)
+        set_limits(pool, limits)
         decide_targets(pool, rules)
     return Plan(pool)
-
-
-def _set_limits(pool: SortedSnapshot, limits: Limits) -> None:
-    for claim in pool.claims:
-        claim.hi, claim.limit, claim.limit_because = limits[claim.job.id]
-
-
-def _list_limits(pool: SortedSnapshot) -> Limits:
-    return {claim.job.id: (claim.hi, claim.limit, claim.limit_because) for claim in pool.claims}
 
 
 def _raise_limits(pool: SortedSnapshot, divisions: Sequence[_Division], before: Limits) -> bool:

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import msgspec
 from hypothesis import strategies as st
 from tests.unit.policy.test_promises import make_eager
-from tests.unit.policy.world import carry_out, settle, wanted, with_job
+from tests.unit.policy.world import EAGER, carry_out, make_job, settle, wanted, with_job
 from tests.unit.policy.worlds import any_rules, for_any, mixed_snapshots
 
 from legato.policy.free_slots import can_run
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.policies import decide
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import fit_size, smallest_size
-from legato.policy.snapshot import OWNER_LABEL, DecisionKind, Decisions, JobDemand, Slot, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, DecisionKind, Decisions, JobDemand, Node, Slot, Snapshot
 
 
 def live(snapshot: Snapshot, rules: Rules, seed: int) -> Iterator[tuple[Snapshot, Decisions]]:
@@ -125,6 +125,36 @@ def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snap
                 and can_run(slot.node, nodes[slot.node], job)
             ]
             assert not suits, decision
+
+
+def refusing(job: JobDemand, nodes: str) -> JobDemand:
+    return msgspec.structs.replace(job, refusals={f"n{number}": "no data" for number in nodes})
+
+
+def test_a_minimum_that_cannot_be_placed_takes_no_slots_from_others() -> None:
+    """j7 needs 6 of the 8 slots of n3 to n5, beside j2 and j4, which can use few others. It waits, and the others rest.
+
+    In some places of j6 it first won its minimum from j0, j5 and j9, and they paused for nothing, without end.
+    """
+    jobs = (
+        refusing(make_job("ann/j1", 3, at=1.0, num_micro_batches=8), "035"),
+        refusing(make_job("cleo/j2", 8, at=1.0, min_workers=5), "015"),
+        refusing(make_job("ann/j4", 1), "0124"),
+        refusing(make_job("cleo/j5", 5, at=3.0, num_micro_batches=6), "134"),
+        refusing(make_job("cleo/j6", 3, at=2.0, priority=1000), "245"),
+        refusing(make_job("cleo/j7", 9, at=1.0, elastic=False, num_micro_batches=6), "012"),
+        refusing(make_job("cleo/j8", 6, at=2.0, elastic=False, num_micro_batches=8), "34"),
+        refusing(make_job("ann/j9", 7, at=1.0, min_workers=2, num_micro_batches=4), "13"),
+    )
+    slots = tuple(
+        Slot(id=f"n{node}/{index}", node=f"n{node}", device="GPU-1", gpu_type="A100")
+        for node, number in enumerate((1, 3, 3, 4, 1, 3))
+        for index in range(number)
+    )
+    nodes = tuple(Node(name=f"n{node}") for node in range(6))
+    rules = msgspec.structs.replace(EAGER, policy=Policy.THROUGHPUT, fair_by=FairBy.JOB)
+    _, decisions = settle(Snapshot(now=0.0, slots=slots, jobs=jobs, nodes=nodes), rules)
+    assert wanted(decisions)["j7"] == 0 and wanted(decisions)["j2"] == 5
 
 
 @for_any(mixed_snapshots() | mixed_snapshots(owned=True), any_rules(), st.integers(0, 1000), st.booleans())
