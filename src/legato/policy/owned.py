@@ -23,7 +23,8 @@ from legato.policy.users import find_shares
 
 _NEAR: Final = 1e-6
 _TOLERANCE: Final = 1 / 200
-"""Part of the slots that may stay idle because no further minimum fits there: small pools have none to spare."""
+"""Part of the slots that may stay idle at first: no further minimum fits there, or static jobs are in the way. Small
+pools have none to spare."""
 
 
 def list_rooms(pool: SortedSnapshot) -> dict[Needs, dict[str, int]]:
@@ -155,7 +156,7 @@ def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
     for claim in pool.claims:
         used.add(claim, claim.target)
         by_queue[claim.job.queue] += claim.target
-    is_tolerable = pool.capacity - sum(by_queue.values()) <= _TOLERANCE * pool.capacity
+    is_tolerable = are_few(pool.capacity - sum(by_queue.values()), pool)
     limited = [claim for claim in pool.claims if claim.hi < before[claim.job.id][0]]
     waiting = set[str]()
     for claim in limited:
@@ -171,6 +172,11 @@ def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
         if not claim.target:
             waiting.add(claim.job.id)
     return rules.policy.is_fair or not waiting or not _is_overtaken(pool, rules, _Used(pool), waiting)
+
+
+def are_few(num_slots: int, pool: SortedSnapshot) -> bool:
+    """Whether so many slots of a pool matter less than a slow decision."""
+    return num_slots <= _TOLERANCE * pool.capacity
 
 
 class _Used:

@@ -14,7 +14,7 @@ import msgspec
 from legato.policy.causes import count, explain_needs
 from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot, list_limits, set_limits
 from legato.policy.moves import Plan
-from legato.policy.owned import is_settled, list_rooms, share_at_once
+from legato.policy.owned import are_few, is_settled, list_rooms, share_at_once
 from legato.policy.rooms import divide_room, explain_limit, limit_all
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
@@ -34,7 +34,8 @@ def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
     """Share slots that only some jobs need, and then set the target of every claim.
 
     Machines of single users are shared at once with those for all. If slots then stay idle that a limited claim could
-    use, or targets cannot be placed, the slots that each of these users can use are divided one after the other.
+    use, or more than a few targets cannot be placed, the slots that each of these users can use are divided one after
+    the other.
 
     A claim may have a share of such slots and be refused its minimum when the whole pool is divided. Then the others
     may have its share, and the whole pool is divided again, unless not all targets could be placed then.
@@ -53,7 +54,8 @@ def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
             decide_targets(pool, rules)
             if is_settled(pool, rules, before):
                 plan = Plan(pool)
-                if not plan.list_short():
+                missing = sum([claim.target - len(plan.find_slots(claim)) for claim in plan.list_short()])
+                if are_few(missing, pool):
                     return plan
         set_limits(pool, before)
     divisions = _share_scarce(pool, rules, {}) or []
