@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 from collections.abc import Sequence
 from itertools import accumulate, repeat
 from operator import is_not
@@ -23,6 +24,9 @@ BUCKET_BYTES: Final = 25 * 2**20
 # Between nodes: a smaller bucket travels earlier beside the backward pass, and only the last one travels after it.
 NODE_BUCKET_BYTES: Final = 6 * 2**20
 LAST_BUCKET_BYTES: Final = 2**20
+# Of gradients that are added together on a CPU: few enough to be in its cache still, and to be freed there for the next
+# ones; small ones together, because each addition takes the interpreter a few microseconds.
+_CACHED_BYTES: Final = 2**18
 # torch aligns new tensors to 64 bytes on the CPU and to 512 on CUDA. Kernels may add up in another order where a tensor
 # lies otherwise, so the gradients that the program sees are aligned alike with one worker and with many.
 _ALIGNMENT: Final = 512
@@ -173,48 +177,79 @@ class LocalSum:
     """
 
     def __init__(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> None:
-        self._bucket = bucket
         self._flats = [flat[: bucket.numel] for flat in memory]
         self._views = [bucket.views_of(flat) for flat in memory]
+        self._gathered_bytes = _CACHED_BYTES if bucket.device.type == "cpu" else math.inf
         self.num_blocks = 0
+        # Of the present micro-batch: gradients that are not added yet, and the places of all that have come.
+        self._gathered: dict[int, torch.Tensor] = {}
+        self._num_bytes = 0
+        self._come: set[int] = set()
 
     @property
     def blocks(self) -> list[torch.Tensor]:
         """The pending blocks, left to right, each of shape ``[numel]``."""
         return self._flats[: self.num_blocks]
 
+    def add_one(self, place: int, num_merges: int, gradient: torch.Tensor, weight: float) -> None:
+        """Add the gradient of one parameter of a micro-batch, while it is in the processor's cache.
+
+        Args:
+            place: of the parameter in the bucket; each once in a micro-batch, before `add`.
+            num_merges: as for `add`.
+            gradient: of the parameter.
+            weight: as for `add`.
+        """
+        self._come.add(place)
+        self._gathered[place] = gradient
+        self._num_bytes += gradient.nbytes
+        if self._num_bytes >= self._gathered_bytes:
+            self._add_gathered(num_merges, weight)
+
     def add(self, num_merges: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
-        """Add the gradients of a micro-batch.
+        """Add the gradients of a micro-batch that `add_one` has not added, and complete its blocks.
 
         Args:
             num_merges: how many pending blocks the micro-batch completes (`legato.core.span.num_merges`).
-            gradients: one per parameter of the bucket; None counts as zero.
+            gradients: one per parameter of the bucket; None counts as zero, unless `add_one` had it.
             weight: factor on these gradients: the samples of this micro-batch divided by those of a full one.
         """
+        self._gathered |= {place: gradient for place, gradient in enumerate(gradients) if gradient is not None}
+        self._come |= self._gathered.keys()
+        self._add_gathered(num_merges, weight)
+        for place in range(len(gradients)):
+            if place not in self._come:
+                self._add_nothing(num_merges, place)
+        self._come.clear()
+        self.num_blocks += 1 - num_merges
+
+    def _add_gathered(self, num_merges: int, weight: float) -> None:
+        places, gradients = list(self._gathered), list(self._gathered.values())
+        self._gathered, self._num_bytes = {}, 0
+        if not places:
+            return
         if weight != 1.0:
-            gradients = [None if gradient is None else gradient * weight for gradient in gradients]
+            gradients = [gradient * weight for gradient in gradients]
         if num_merges == 0:
-            views = self._views[self.num_blocks]
-            self.num_blocks += 1
-        else:
-            views = self._views[self.num_blocks - 1]
-        present = [(view, gradient) for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
-        absent = [view for view, gradient in zip(views, gradients, strict=True) if gradient is None]
-        if present:
-            accumulate_each = torch_private.copy_each if num_merges == 0 else torch_private.add_each
-            accumulate_each([view for view, _ in present], [gradient for _, gradient in present])
-        for view in absent:
-            if num_merges == 0:
-                view.zero_()  # the place still holds the sum of an earlier step
-            else:
-                view.add_(0.0)  # not idle: makes -0.0 a 0.0, as where the absent micro-batch is a block of its own
-        for _ in range(num_merges - 1):
-            self._flats[self.num_blocks - 2].add_(self._flats[self.num_blocks - 1])
-            self.num_blocks -= 1
+            torch_private.copy_each([self._views[self.num_blocks][place] for place in places], gradients)
+        for block in reversed(range(self.num_blocks - num_merges, self.num_blocks)):
+            totals = [self._views[block][place] for place in places]
+            torch_private.add_each(totals, gradients)
+            gradients = totals
+
+    def _add_nothing(self, num_merges: int, place: int) -> None:
+        """Add zero for a parameter that this micro-batch has not reached."""
+        if num_merges == 0:
+            self._views[self.num_blocks][place].zero_()  # the place still holds the sum of an earlier step
+        right: torch.Tensor | float = 0.0  # not idle: makes -0.0 a 0.0, as where the micro-batch is a block of its own
+        for block in reversed(range(self.num_blocks - num_merges, self.num_blocks)):
+            right = self._views[block][place].add_(right)
 
     def clear(self) -> None:
         """Drop the blocks: the step begins, or begins again."""
-        self.num_blocks = 0
+        self.num_blocks = self._num_bytes = 0
+        self._gathered.clear()
+        self._come.clear()
 
 
 class OwnSum:

@@ -24,7 +24,7 @@ from legato.train.reduction.segments import Segment
 _DIRECT_BYTES: Final = 2 * 2**20
 # How much more memory a rank's blocks may take for the first step of newcomers.
 _ROOM_BYTES: Final = 2**26
-_CHUNK_ELEMENTS: Final = 2**15
+_CHUNK_ELEMENTS: Final = 2**17
 
 
 class Assignment(NamedTuple):

@@ -170,7 +170,11 @@ class StepReducer:
         for bucket in unused:
             bucket.free()
         self._buckets = buckets
-        self._bucket_of = {id(p): bucket.index for bucket in buckets for p in bucket.parameters}
+        self._place_of = {
+            id(parameter): (bucket.index, place)
+            for bucket in buckets
+            for place, parameter in enumerate(bucket.parameters)
+        }
 
     def _sum_in(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> LocalSum:
         """Return the empty local sum of a bucket in the given memory; views of that memory are made once."""
@@ -194,6 +198,7 @@ class StepReducer:
             # Changes that the program made between two micro-batches of one step must not affect the next micro-batch.
             self.buffers.restore()
         self._micro_batch, self._ghost = micro_batch, ghost
+        self._num_merges = 0 if ghost else num_merges(self.span.start, micro_batch)
         self._is_last = ghost or micro_batch == self.span.stop - 1
         self._is_turn_over = False
         self._num_passes = 0
@@ -202,6 +207,7 @@ class StepReducer:
         if not self._is_alone:
             self._num_waiting = [len(bucket.parameters) for bucket in self._buckets]
             self._num_complete = 0
+            self._added: set[int] = set()
         self._active = True
 
     @property
@@ -261,10 +267,29 @@ class StepReducer:
             self._callback_queued = True
             torch_private.after_backward(self.end_backward)
         if not self._is_alone and self._num_passes == self._num_backwards - 1:
-            self._num_waiting[self._bucket_of[id(parameter)]] -= 1
+            self._add_at_once(parameter)
             # In a fixed order, because another rank's graph may complete the buckets in another order.
             while self._num_complete < len(self._buckets) - 1 and self._num_waiting[self._num_complete] == 0:
                 self._complete(self._buckets[self._num_complete])
+
+    def _add_at_once(self, parameter: torch.Tensor) -> None:
+        index, place = self._place_of[id(parameter)]
+        self._num_waiting[index] -= 1
+        # The last bucket is complete after the whole backward pass only, so its gradients may come in parts.
+        if self._ghost or index == len(self._buckets) - 1:
+            return
+        if id(parameter) in self._added:
+            raise ProgramError(
+                "A backward pass reached a parameter twice, as reentrant activation checkpointing does with a "
+                "parameter of two checkpointed parts. Call checkpoint(..., use_reentrant=False)."
+            )
+        gradient = parameter.grad
+        assert gradient is not None
+        _refuse_sparse(gradient)
+        self._added.add(id(parameter))
+        self._present[self._buckets[index].positions[place]] = True
+        self._sums[index].add_one(place, self._num_merges, gradient, self._weight)
+        parameter.grad = None
 
     def end_backward(self) -> None:
         """End a backward pass; the last one of a micro-batch completes it, and the last one of all ends the step."""
@@ -312,7 +337,7 @@ class StepReducer:
                 _refuse_sparse(gradient)
                 self._present[position] = True
                 parameter.grad = None
-        self._own_sum.add(num_merges(self.span.start, self._micro_batch), gradients, self._weight)
+        self._own_sum.add(self._num_merges, gradients, self._weight)
 
     def _complete(self, bucket: Bucket) -> None:
         gradients = [parameter.grad for parameter in bucket.parameters]
@@ -321,8 +346,7 @@ class StepReducer:
                 _refuse_sparse(gradient)
                 self._present[position] = True
         if not self._ghost:
-            merges = num_merges(self.span.start, self._micro_batch)
-            self._sums[bucket.index].add(merges, gradients, self._weight)
+            self._sums[bucket.index].add(self._num_merges, gradients, self._weight)
         for parameter in bucket.parameters:
             parameter.grad = None
         self._num_complete += 1

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 from tests.unit.train.ranks import LIMIT_S, run_ranks
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from legato.core.balance import Costs
 from legato.core.errors import BrokenView, ProgramError
@@ -462,6 +463,25 @@ def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> 
         model.norm.running_mean.data.add_(1)  # type: ignore[union-attr]
         model.seen += 1
     reducer.close()
+
+
+def test_a_parameter_that_one_backward_pass_reaches_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of its bucket is complete before the second gradient comes."""
+    monkeypatch.setattr(reducers, "make_buckets", buckets_of(80))
+    parts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def play(group: Group) -> None:
+        model = copy.deepcopy(parts)
+        reducer = StepReducer(list(model.parameters()), [], 1)
+        reducer.begin_step(PrivateExchange(group, reducer.buckets, 2), group, 2, 1, 1, lambda: None)
+        reducer.begin_micro_batch(group.rank, ghost=False)
+        hidden = torch.ones(1, 4, requires_grad=True)
+        for index in (1, 0, 1):
+            hidden = checkpoint(model[index], hidden, use_reentrant=True)
+        with pytest.raises(ProgramError, match=r"reached a parameter twice.*use_reentrant=False"):
+            reducer.backward(hidden.sum())
+
+    run_ranks(2, play)
 
 
 def test_a_turn_without_its_backward_passes_is_refused() -> None:
