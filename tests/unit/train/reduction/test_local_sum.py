@@ -14,6 +14,7 @@ from torch import nn
 from legato.core.span import num_merges
 from legato.train.reduction import buckets
 from legato.train.reduction.buckets import Bucket, LocalSum
+from legato.train.reduction.vectors import VectorSum
 
 SIZES = (3, 1, 4, 2)
 
@@ -30,26 +31,28 @@ def gradients_of(micro_batch: int, absent: set[int]) -> list[torch.Tensor | None
 
 
 @given(st.data())
-def test_gradients_that_come_one_by_one_make_the_same_bits(data: st.DataObject) -> None:
-    """Those that `add` gets all at once are the reference; `test_reducer.py` compares that with plain sums."""
+def test_gradients_that_come_one_by_one_make_the_bits_of_plain_sums(data: st.DataObject) -> None:
     places = st.sets(st.sampled_from(range(len(SIZES))))
-    one_by_one, at_once = make_sum(), make_sum()
+    local, plain = make_sum(), VectorSum()
     start = data.draw(st.integers(0, 3))
     for micro_batch in range(start, start + data.draw(st.integers(1, 6))):
         merges, weight = num_merges(start, micro_batch), data.draw(st.sampled_from([1.0, 0.75]))
         gradients = gradients_of(micro_batch, data.draw(places))
-        at_once.add(merges, gradients, weight)
+        flat = [
+            torch.zeros(size) if gradient is None else gradient * weight
+            for size, gradient in zip(SIZES, gradients, strict=True)
+        ]
+        plain.add(start, micro_batch, torch.cat(flat))
         rest: list[torch.Tensor | None] = list(gradients)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(one_by_one, "_gathered_bytes", data.draw(st.integers(0, 20)))
+            patch.setattr(local, "_gathered_bytes", data.draw(st.integers(0, 20)))
             for place in data.draw(st.permutations(sorted(data.draw(places)))):
                 if (gradient := gradients[place]) is not None:
-                    one_by_one.add_one(place, merges, gradient.clone(), weight)
+                    local.add_one(place, merges, gradient.clone(), weight)
                     rest[place] = None
-            one_by_one.add(merges, rest, weight)
-        assert len(one_by_one.blocks) == len(at_once.blocks)
-        pairs = zip(one_by_one.blocks, at_once.blocks, strict=True)
-        assert all(torch.equal(one.view(torch.int32), other.view(torch.int32)) for one, other in pairs)
+            local.add(merges, rest, weight)
+        pairs = zip(local.blocks, plain.blocks, strict=True)
+        assert all(torch.equal(found.view(torch.int32), wanted.view(torch.int32)) for found, wanted in pairs)
 
 
 def test_a_large_gradient_is_freed_at_once_and_small_ones_together() -> None:
