@@ -11,6 +11,7 @@ import pytest
 from tests import fork_server, tiers
 from tests.hosts.bed import Hosts, why_not
 from tests.hosts.ssh import Ssh, find_server
+from tests.shared import Shared
 
 # To collect the tests imports all that they use. It stays, and is searched for garbage neither meanwhile nor later.
 gc.disable()
@@ -39,7 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one share of the slow tests, and let each process begin with those that may take long.
 
-    None of these runs alone at the end then: pytest-xdist gives each process an equal part of the list.
+    None of these runs alone at the end then: pytest-xdist gives each process an equal part of the list. Tests of a
+    folder that share a server or a browser get one process, so that it starts once.
     """
     if share := config.getoption("--share"):
         slow = [item for item in items if item.get_closest_marker("soak")]
@@ -49,12 +51,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     num = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     limits = {item: _limit_s(item) for item in items}
-    long = sorted((item for item in items if limits[item]), key=lambda item: -limits[item])
-    rest = [item for item in items if not limits[item]]
+    sharing = sorted(folder for folder in Shared.folders if any(folder in item.path.parents for item in items))
+    first_of: list[list[pytest.Item]] = [[] for _ in range(num)]
+    rest = []
+    for item in sorted(items, key=lambda item: -limits[item]):
+        place = next((place for place, folder in enumerate(sharing) if folder in item.path.parents), None)
+        if place is not None:
+            first_of[place % num].append(item)
+        elif limits[item]:
+            min(first_of, key=len).append(item)
+        else:
+            rest.append(item)
     total, start = len(items), 0
     items.clear()
-    for number in range(num):
-        first = long[number::num]
+    for number, first in enumerate(first_of):
         stop = start + max(0, (total - len(items)) // (num - number) - len(first))
         items += [*first, *rest[start:stop]]
         start = stop

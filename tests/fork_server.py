@@ -50,7 +50,7 @@ _OF_WMLA: Final = (
     "RESULT_DIR",
     "SPACE_ID",
 )
-_OWN_NAMES: Final = frozenset({_FOLDER, "PYTHONPATH", "WORKER_NUM", *_OF_WMLA})
+_OWN_NAMES: Final = frozenset({_FOLDER, "COLOUR", "PYTHONPATH", "WORKER_NUM", *_OF_WMLA})
 
 
 class _Order(NamedTuple):
@@ -114,6 +114,14 @@ def prepare(environment: Mapping[str, str]) -> None:
         finally:
             os.close(life)
     _started.append(server)
+
+
+def prepare_parents() -> None:
+    """Have a fork server for the warm parents of jobs that begin with the variables of this process."""
+    from legato.engines.environment import pass_on
+    from legato.engines.variables import variables_of_parent
+
+    prepare(variables_of_parent(pass_on(os.environ), {}, "/", "/"))
 
 
 class ForkedProcess:
@@ -242,10 +250,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
 
 def prefix_of_server() -> list[str]:
     """Return what goes before ``python -m legato.cli ...``: its drivers take warm parents from these fork servers."""
-    from legato.engines.environment import pass_on
-    from legato.engines.variables import variables_of_parent
-
-    prepare(variables_of_parent(pass_on(os.environ), {}, "/", "/"))
+    prepare_parents()
     program = begin_guest() + "fork_server.enter_drivers(); del sys.argv[1:3]; fork_server.run_module(sys.argv.pop(1))"
     return [sys.executable, "-c", program]
 
@@ -270,16 +275,19 @@ def enter_drivers() -> None:
     """Let the drivers that this process, a server, starts do what `enter` does."""
     from legato.control.drivers import local
 
-    class ForkingDrivers:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(subprocess, name)
-
-        def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
-            if command[1:4] == ["-P", "-m", "legato.control.drivers.process"]:
-                command = [command[0], "-P", *command_of(command[3])[1:], *command[4:]]
-            return subprocess.Popen(command, **options)
-
     local.subprocess = ForkingDrivers()  # type: ignore[assignment]
+
+
+class ForkingDrivers:
+    """The module `subprocess` for what starts drivers: they take warm parents from fork servers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
+        if command[1:4] == ["-P", "-m", "legato.control.drivers.process"]:
+            command = [command[0], "-P", *command_of(command[3])[1:], *command[4:]]
+        return subprocess.Popen(command, **options)
 
 
 def run_module(name: str) -> None:

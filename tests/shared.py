@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,9 +17,15 @@ class Shared:
 
     Args:
         folder: of the tests.
+
+    Attributes:
+        folders: those of all instances.
     """
 
+    folders: ClassVar[set[Path]] = set()
+
     def __init__(self, folder: Path) -> None:
+        self.folders.add(folder)
         self._folder = folder
         self._made: dict[Callable[[], Any], Any] = {}
         self._stack = ExitStack()

@@ -196,6 +196,7 @@ def test_a_program_has_one_result(
 
 
 @pytest.mark.timeout(360)
+@pytest.mark.soak
 def test_the_stated_number_of_gpus_is_honoured(wmla: Platform, ann: tuple[Notebook, Terminal], tmp_path: Path) -> None:
     notebook, terminal = ann
     sample = Sample("journey", "pytorch_mnist_EDT.py", 2)

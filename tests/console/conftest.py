@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 from benchmarks.platform import Platform, platform
 from playwright.sync_api import sync_playwright
+from tests import fork_server
 from tests.shared import Shared
 
 import legato.server
@@ -95,7 +96,7 @@ def start_platform(home: Path) -> Iterator[Platform]:
             if name != "LEGATO_PICTURES":
                 patch.delenv(name)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        with platform(home, slots=4, stability_s=0.5) as made:
+        with platform(home, slots=4, prefix=fork_server.prefix_of_server(), stability_s=0.5) as made:
             yield made
 
 

@@ -1,8 +1,12 @@
-"""Trains a little, or forever, and writes the SHA-256 of its weights: ``drivers_program.py EPOCHS FILE``."""
+"""Trains, and writes the SHA-256 of its weights: ``drivers_program.py EPOCHS FILE [FAST]``.
+
+Every step lasts for 0.1 s at least until there is a file FAST.
+"""
 
 import hashlib
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -25,6 +29,8 @@ def main() -> None:
             run.backward(torch.nn.functional.mse_loss(model(x), y))
             optimizer.step()
             optimizer.zero_grad()
+            if run.stepped and len(sys.argv) > 3 and not Path(sys.argv[3]).exists():
+                time.sleep(0.1)
     if run.is_main:
         text = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
         Path(sys.argv[2]).write_text(f"{text} {os.environ.get('COLOUR')} {os.environ.get('LEGATO_SECRET')}")

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests import fork_server
 
 from legato.control.drivers import local
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState
@@ -26,7 +26,14 @@ from legato.core.spec import JobSpec
 PROGRAM = Path(__file__).with_name("drivers_program.py")
 JOB = "j-0000000001"
 FOR_EVER = 10**9
-MANY_EPOCHS = 250
+MANY_EPOCHS = 40
+
+
+@pytest.fixture(autouse=True)
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers take warm parents from fork servers."""
+    fork_server.prepare_parents()
+    monkeypatch.setattr(local, "subprocess", fork_server.ForkingDrivers())
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -44,7 +51,7 @@ def make_drivers(root: Path) -> LocalDrivers:
 def make_order(root: Path, *slots: str, attempt: int = 1, epochs: int = FOR_EVER, **changes: Any) -> DriverOrder:
     spec = JobSpec(
         name=JOB,
-        program=(str(PROGRAM), str(epochs), str(root / "result")),
+        program=(str(PROGRAM), str(epochs), str(root / "result"), str(root / "fast")),
         directory=str(root),
         environment={"COLOUR": "green"},
         max_workers=3,
@@ -100,7 +107,8 @@ def step_of(report: DriverReport) -> int:
 
 def undisturbed(tmp_path: Path) -> str:
     result = tmp_path / "alone"
-    subprocess.run([sys.executable, str(PROGRAM), str(MANY_EPOCHS), str(result)], check=True, env={**os.environ})
+    done = fork_server.run([sys.executable, str(PROGRAM), str(MANY_EPOCHS), str(result)], env=os.environ)
+    assert done.returncode == 0, done.stderr
     return result.read_text().split()[0]
 
 
@@ -148,6 +156,7 @@ async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.Mo
         assert report.in_use == set()
         assert not await drivers.assign(JOB, 1, slots({"here/0"}, "no worker hears it"))
         again = make_order(tmp_path, "here/1", attempt=2, epochs=MANY_EPOCHS, resume=True)
+        (tmp_path / "fast").touch()
         await drivers.start(again)
         assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.UNKNOWN, "attempt 1 is over"
         with pytest.raises(LegatoError, match="is over"):

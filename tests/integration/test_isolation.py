@@ -233,6 +233,7 @@ def test_workers_share_memory_and_outlive_driver_and_server(pool: Platform, tmp_
     assert "reads memory of peers: False" not in told
 
 
+@pytest.mark.soak
 def test_programs_of_wmla_run_in_the_pool(pool: Platform) -> None:
     notebook = Notebook(pool.server)
     (pool.home / "data").mkdir(mode=0o755, exist_ok=True)

@@ -22,7 +22,7 @@ from legato.control.settings import Settings
 from legato.server.serving import upgrade_store
 
 PROGRAM = ROOT / "tests/integration/programs/slow.py"
-EPOCHS, WAIT_S = 60, 0.1  # 480 steps, so no less than 48 s, unless the test lets it go before
+EPOCHS, WAIT_S = 24, 0.25  # 192 steps, so no less than 48 s, unless the test lets it go before
 SETTINGS = {"slots": 2, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
 
 NewServer = Callable[..., Server]
