@@ -223,6 +223,7 @@ class LocalSum:
         self._come.clear()
         self.num_blocks += 1 - num_merges
 
+    @torch.no_grad()  # a backward pass with create_graph=True has gradients that require a gradient
     def _add_gathered(self, num_merges: int, weight: float) -> None:
         places, gradients = list(self._gathered), list(self._gathered.values())
         self._gathered, self._num_bytes = {}, 0
@@ -237,6 +238,7 @@ class LocalSum:
             torch_private.add_each(totals, gradients)
             gradients = totals
 
+    @torch.no_grad()
     def _add_nothing(self, num_merges: int, place: int) -> None:
         """Add zero for a parameter that this micro-batch has not reached."""
         if num_merges == 0:

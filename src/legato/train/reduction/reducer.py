@@ -281,10 +281,12 @@ class StepReducer:
         if id(parameter) in self._added:
             raise ProgramError(
                 "A backward pass reached a parameter twice, as reentrant activation checkpointing does with a "
-                "parameter of two checkpointed parts. Call checkpoint(..., use_reentrant=False)."
+                "parameter of two checkpointed parts: call checkpoint(..., use_reentrant=False). A backward pass that "
+                "failed cannot be repeated."
             )
         gradient = parameter.grad
-        assert gradient is not None
+        if gradient is None:  # an earlier hook of the program has dropped it
+            return
         _refuse_sparse(gradient)
         self._added.add(id(parameter))
         self._present[self._buckets[index].positions[place]] = True

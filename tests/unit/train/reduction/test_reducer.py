@@ -22,6 +22,7 @@ from legato.core.errors import BrokenView, ProgramError
 from legato.core.view import Member, View
 from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
+from legato.train.reduction import buckets as summed
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction import reducer as reducers
 from legato.train.reduction.buckets import Bucket, make_buckets
@@ -482,6 +483,40 @@ def test_a_parameter_that_one_backward_pass_reaches_twice_is_refused(monkeypatch
             reducer.backward(hidden.sum())
 
     run_ranks(2, play)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_hooks_may_drop_gradients_and_gradients_may_have_graphs(
+    monkeypatch: pytest.MonkeyPatch, create_graph: bool
+) -> None:
+    monkeypatch.setattr(reducers, "make_buckets", buckets_of(80))
+    monkeypatch.setattr(summed, "_CACHED_BYTES", 0)
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+
+    def play(group: Group) -> list[torch.Tensor | None]:
+        model = copy.deepcopy(layers)
+
+        def drop(parameter: torch.Tensor) -> None:
+            parameter.grad = None
+
+        list(model.parameters())[4].register_post_accumulate_grad_hook(drop)
+        reducer = StepReducer(list(model.parameters()), [], 1)
+        exchange = PrivateExchange(group, reducer.buckets, 2)
+        span = reducer.begin_step(exchange, group, 2, 1, 1, lambda: reducer.run_round([0]))
+        for leaf in range(span.start, span.stop):
+            reducer.begin_micro_batch(leaf, ghost=False)
+            model(torch.ones(1, 4)).pow(2).sum().backward(create_graph=create_graph)
+        gradients = [parameter.grad for parameter in model.parameters()]
+        reducer.close()
+        return [None if gradient is None else gradient.detach().clone() for gradient in gradients]
+
+    (alone,) = run_ranks(1, play)
+    assert [gradient is None for gradient in alone] == [False] * 4 + [True, False]
+    for gradients in run_ranks(2, play):
+        assert [gradient is None for gradient in gradients] == [gradient is None for gradient in alone]
+        pairs = zip(gradients, alone, strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs if one is not None and other is not None)
 
 
 def test_a_turn_without_its_backward_passes_is_refused() -> None:
