@@ -12,7 +12,8 @@ from typing import Final
 from legato.system.plain_files import read_plain_file
 
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+(.+))", re.MULTILINE)
-_MAX_BYTES: Final = 2**20
+# Of all files together. A hostile program of 100 MB took half a minute and 2 GB of memory.
+_MAX_BYTES: Final = 2**21
 _MAX_FILES: Final = 100
 
 
@@ -40,14 +41,16 @@ def read_imports(folder: Path, main: str, files: Collection[str]) -> frozenset[s
     """
     known, found = set(files), set()
     waiting, read = [main], set[str]()
+    num_left = _MAX_BYTES
     while waiting and len(read) < _MAX_FILES:
         file = waiting.pop()
         if file in read:
             continue
         read.add(file)
         with contextlib.suppress(OSError):
-            source = read_plain_file(folder / file, _MAX_BYTES).decode(errors="replace")
-            for name in _list_imports(source):
+            content = read_plain_file(folder / file, num_left)
+            num_left -= len(content)
+            for name in set(_list_imports(content.decode(errors="replace"))):
                 found.add(name.partition(".")[0])
                 waiting += [near for near in _find_own(name, posixpath.dirname(file)) if near in known]
     return frozenset(found - {""})
