@@ -144,6 +144,8 @@ describe("a sweep that is cloned", () => {
     const listed = { ...sweep, search: "list", parameters: {}, points: [{ lr: 1 }] } as unknown as Sweep;
     expect(checkSweep(draftOfSweep(listed))).toEqual({});
     expect(bodyOfClone(draftOfSweep(listed), listed)).toMatchObject({ num_trials: null, points: [{ lr: 1 }] });
+    const random = { search: "random", parameters: [{ name: "lr", value: "1, 2" }] } as const;
+    expect(bodyOfClone({ ...draftOfSweep(listed), ...random }, listed)).toMatchObject({ search: "random", points: [] });
   });
 });
 
