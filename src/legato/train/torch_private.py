@@ -212,6 +212,16 @@ def after_backward(call: Callable[[], None]) -> None:
     _part(engine, "queue_callback")(call)
 
 
+def is_last_hook(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> bool:
+    """Return whether no other hook sees the gradient of a parameter after this one.
+
+    Why: a hook that the program registers during training may change the gradient, so it is not complete before. If
+    missing: False, so gradients are added after the whole backward pass.
+    """
+    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    return bool(hooks) and hooks[next(reversed(hooks))] == hook
+
+
 def has_own_memory(tensor: torch.Tensor) -> bool:
     """Return whether no other tensor, and nothing outside of torch, uses the memory of a tensor.
 

@@ -273,6 +273,8 @@ class StepReducer:
                 self._complete(self._buckets[self._num_complete])
 
     def _add_at_once(self, parameter: torch.Tensor) -> None:
+        if not torch_private.is_last_hook(parameter, self._on_gradient):
+            return  # the gradient is complete after the whole backward pass only
         index, place = self._place_of[id(parameter)]
         self._num_waiting[index] -= 1
         # The last bucket is complete after the whole backward pass only, so its gradients may come in parts.

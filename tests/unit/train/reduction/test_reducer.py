@@ -487,7 +487,7 @@ def test_a_parameter_that_one_backward_pass_reaches_twice_is_refused(monkeypatch
 
 @pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_hooks_may_drop_gradients_and_gradients_may_have_graphs(
+def test_hooks_may_change_gradients_and_gradients_may_have_graphs(
     monkeypatch: pytest.MonkeyPatch, create_graph: bool
 ) -> None:
     monkeypatch.setattr(reducers, "make_buckets", buckets_of(80))
@@ -500,8 +500,13 @@ def test_hooks_may_drop_gradients_and_gradients_may_have_graphs(
         def drop(parameter: torch.Tensor) -> None:
             parameter.grad = None
 
+        def halve(parameter: torch.Tensor) -> None:
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad / 2
+
         list(model.parameters())[4].register_post_accumulate_grad_hook(drop)
         reducer = StepReducer(list(model.parameters()), [], 1)
+        list(model.parameters())[5].register_post_accumulate_grad_hook(halve)  # runs after that of the reducer
         exchange = PrivateExchange(group, reducer.buckets, 2)
         span = reducer.begin_step(exchange, group, 2, 1, 1, lambda: reducer.run_round([0]))
         for leaf in range(span.start, span.stop):
