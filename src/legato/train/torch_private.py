@@ -218,8 +218,8 @@ def is_last_hook(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) 
     Why: a hook that the program registers during training may change the gradient, so it is not complete before. If
     missing: False, so gradients are added after the whole backward pass.
     """
-    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
-    return bool(hooks) and hooks[next(reversed(hooks))] == hook
+    hooks: Any = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    return hooks is not None and bool(hooks[next(reversed(hooks))] == hook)
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:
