@@ -7,6 +7,7 @@ because these jobs have no need in common.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,13 +20,17 @@ from legato.policy.sizes import fit_size
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
+_MAX_SHORT: Final = 8
+"""While the targets of more claims cannot be placed, their limits are lowered first, because repetitions are few."""
+
 
 def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules, won: dict[str, Limits]) -> bool:
     """Lower the limits of claims whose targets cannot be placed although all other jobs have theirs.
 
     If other jobs that can use no other slots are the cause, they divide these slots among themselves, in the same way
     as the whole pool; so none has more than its minimum while another waits for its own. If a claim that waits wins its
-    minimum from others in this way and cannot be placed after all, the others get their limits back.
+    minimum from others in this way and cannot be placed after all, the others get their limits back. While many targets
+    cannot be placed, they do not.
 
     Args:
         pool: with targets set.
@@ -37,6 +42,9 @@ def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules, won: dict[str, 
         Whether a limit was changed. Then decide the targets again, so that other jobs get these slots.
     """
     short = plan.list_short()
+    are_few = len(short) <= _MAX_SHORT
+    if not are_few:
+        won.clear()
     done: set[str] = set()
     for claim in short:
         if claim.job.id in done:
@@ -47,7 +55,7 @@ def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules, won: dict[str, 
             _share(pool, rivals, nodes, room, rules)
             done.update(rival.job.id for rival in rivals)
             for rival in rivals:
-                if rival.target and not rival.held:
+                if are_few and rival.target and not rival.held:
                     won.setdefault(rival.job.id, before)
         else:
             # A job with its minimum keeps that.

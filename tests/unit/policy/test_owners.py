@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 from tests.unit.policy.world import EAGER, make_job, make_snapshot
@@ -165,3 +167,25 @@ def test_all_slots_of_a_pool_with_machines_of_many_users_are_used(policy: Policy
     decided = decide(pool, msgspec.structs.replace(EAGER, policy=policy, fair_by=fair_by)).decisions
     assert all(len(one.slots) == one.wanted for one in decided)
     assert sum(one.wanted for one in decided) == len(pool.slots)
+
+
+def test_all_targets_can_be_placed_though_many_could_not_at_first() -> None:
+    source = random.Random(0)
+    users = [f"u{index:02}" for index in range(12)]
+    jobs = [
+        make_job(
+            f"{source.choice(users)}/j{index}",
+            source.choice([4, 8, 16, 32]),
+            at=source.random(),
+            elastic=source.random() < 0.2,
+            queue=f"q{source.randrange(4)}",
+            gpus_per_worker=source.choice([1, 2, 4]),
+        )
+        for index in range(80)
+    ]
+    owners = {f"n{index:02}": "" if index % 2 else users[index // 2 % 6] for index in range(40)}
+    queues = tuple(Queue(name=f"q{index}", ceiling=100 if index % 2 else None) for index in range(4))
+    pool = msgspec.structs.replace(owned_pool(jobs, (20,) * 40, **owners), queues=queues)
+    decided = decide(pool, EAGER).decisions
+    assert all(len(one.slots) == one.wanted for one in decided)
+    assert sum(len(one.slots) for one in decided) > 0.95 * len(pool.slots)
