@@ -98,7 +98,9 @@ def share_at_once(pool: SortedSnapshot, needs: Needs, rooms: dict[str, int], rul
             for claim in claims:
                 got[claim.job.queue] += claim.target
             refused = [claim for claim in claims if not claim.target]
-            limit_all(refused, group, f"{count(rooms[owner])} for {explain_needs((*needs[:3], owner))}")
+            # Without machines for all, jobs of other users take nothing from them.
+            others = group if common else claims
+            limit_all(refused, others, f"{count(rooms[owner])} for {explain_needs((*needs[:3], owner))}")
             limit_all(claims, claims, f"{count(own[owner])} for {explain_needs(needs, of=owner)}")
 
 

@@ -189,3 +189,19 @@ def test_all_targets_can_be_placed_though_many_could_not_at_first() -> None:
     decided = decide(pool, EAGER).decisions
     assert all(len(one.slots) == one.wanted for one in decided)
     assert sum(len(one.slots) for one in decided) > 0.95 * len(pool.slots)
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_no_reason_names_a_job_of_another_user_if_no_machine_is_for_all(policy: Policy) -> None:
+    jobs = [
+        make_job("ann/a", 2, elastic=False, at=2.0, queue="y"),
+        make_job("ann/b", 5, elastic=False, at=3.0, queue="y"),
+        make_job("ben/c", 2, min_workers=2, at=1.0, priority=9000, queue="x"),
+        make_job("ben/d", 6, min_workers=5, queue="y"),
+    ]
+    queues = (Queue(name="x", ceiling=3), Queue(name="y", ceiling=5, floor=5))
+    pool = msgspec.structs.replace(owned_pool(jobs, (5, 5), n0="ann", n1="ben"), queues=queues)
+    owners = {job.id: job.owner for job in jobs}
+    for one in decide(pool, msgspec.structs.replace(EAGER, policy=policy)).decisions:
+        if "machines that belong to no other user" in one.reason:
+            assert {owners[job] for job in one.because} <= {owners[one.job]}, one
