@@ -138,7 +138,9 @@ export function bodyOfClone(draft: SweepDraft, sweep: Sweep): SweepBody {
   const job = sweep.job as unknown as SweepBody["job"];
   const fixed = Object.entries(job.parameters ?? {}).filter(([name]) => !tunables.has(name));
   return {
-    ...{ ...planOf(draft, tunables), points: draft.search === "list" ? (points ?? []) : [], max_failures, seed, max_run_s },
+    ...planOf(draft, tunables),
+    points: draft.search === "list" ? (points ?? []) : [],
+    ...{ max_failures, seed, max_run_s },
     pruning: draft.pruning
       ? { unit: "epoch", min_resource: 1, factor: 3, ...pruning, ...pruningOf(draft, draft.pruning) }
       : null,
