@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import legato
 from legato.core.errors import DataError, MismatchError, ProgramError
 from legato.train.checkpoints.checkpoint import Store
+from legato.train.checkpoints.saving import Saver
 from legato.train.data import overlap
 from legato.train.data.fingerprints import describe_dataset
 from legato.train.data.loader import Loader
@@ -87,7 +88,16 @@ def test_what_is_drawn_between_micro_batches_depends_on_the_place_alone() -> Non
 @pytest.mark.parametrize(
     "step", [NUM_STEPS, NUM_STEPS + 1, 2 * NUM_STEPS + 1], ids=["end of a pass", "next pass", "next epoch"]
 )
-def test_a_worker_that_comes_later_draws_as_those_that_were_there(tmp_path: Path, step: int) -> None:
+def test_a_worker_that_comes_later_draws_as_those_that_were_there(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Saver.save
+
+    def save_and_wait(saver: Saver, *arguments: Any) -> None:
+        save(saver, *arguments)
+        saver.wait()  # otherwise a later checkpoint may take the place of one that waits
+
+    monkeypatch.setattr(Saver, "save", save_and_wait)
     want = drawn_by(checkpoint_dir=tmp_path, checkpoint_every=f"{step}steps", keep=9)
     for path in Store(tmp_path, 9, pytest.fail).paths():
         if path.stem != f"step-{step:08}":
