@@ -282,8 +282,8 @@ def _choose(claim: Claim, kinds: Iterable[_Kind], *, is_fair: bool) -> _Kind:
             share = int(kind.capacity * priority / (kind.weight + priority))
             left = share if share > left else left
         share = 0 if left <= 0 else min(room, left, claim.hi)
-        lacks, fits = room < claim.lo, kind.has_room_for(claim, is_fair=is_fair)
-        ranks.append((lacks, not fits, -share, -room if lacks else 0, kind.capacity, kind.name, kind))
+        is_small, fits = room < claim.lo, kind.has_room_for(claim, is_fair=is_fair)
+        ranks.append((is_small, not fits, -share, -room if is_small else 0, kind.capacity, kind.name, kind))
     return min(ranks)[-1]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from legato.system.plain_files import read_plain_file
 
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+(.+))", re.MULTILINE)
-# Of all files together. A hostile program of 100 MB took half a minute and 2 GB of memory.
+# Of all files together. Ten hostile files of 1 MiB each took 2.9 s of CPU time and 255 MB of memory.
 _MAX_BYTES: Final = 2**21
 _MAX_FILES: Final = 100
 
