@@ -151,7 +151,8 @@ def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], 
     losses: deque[TrainingEvent] = deque(maxlen=count)
     advice: dict[str, TrainingEvent] = {}
     for event in job.training_events():
-        if event.kind in _LOSSES and event.worker is not None:
+        is_end_of_job = event.kind == "failed" and event.worker is None  # the explanation says it
+        if event.kind in _LOSSES and not is_end_of_job:
             losses.append(event)
         elif event.kind == "note":
             advice.update({kind: event for kind in (DATA_ADVICE, COST_ADVICE) if event.reason.startswith(kind)})

@@ -330,12 +330,14 @@ def test_explain_says_once_why_a_job_failed(jobs: Platform, call: Call) -> None:
         {"seq": seq, "time": NOW - 100 + seq, "kind": kind, "level": "error", "reason": reason, "worker": worker}
         for seq, kind, reason, worker in (
             (1, "died", "worker 1 died: killed by SIGKILL", 1),
-            (2, "failed", why, 0),
-            (3, "failed", f"the job failed: {why}", None),
+            (2, "refused", "the job continues without node h1: it has no free port", None),
+            (3, "failed", why, 0),
+            (4, "failed", f"the job failed: {why}", None),
         )
     ]
     told = call("explain", "old")[1]
-    assert "worker 1 died" in told and f"  {why}" not in told and "the job failed" not in told
+    assert "worker 1 died" in told and "continues without node h1" in told
+    assert f"  {why}" not in told and "the job failed" not in told
 
 
 def test_explain_shows_what_micro_batches_cost(jobs: Platform, call: Call) -> None:
