@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.hosts.bed import DISK, Command, Hosts
 from tests.integration.serving import ROOT, Asker, Server, servers_of
-from tests.integration.test_pool_agents import EPOCHS, WAIT_S, check_done, nodes_of, num_workers, submit
-from tests.integration.test_takeover import PORT, weights
+from tests.integration.test_pool_agents import check_done, nodes_of, num_workers, submit
+from tests.integration.test_takeover import EPOCHS, PORT, weights
 
 from legato.driver.journal import JobDirectory
 
@@ -80,7 +80,7 @@ def test_a_machine_of_another_address_family_is_left_out_with_the_reason_and_the
             with agent.stdin as given:
                 given.write(ask.post("join-tokens", {}, 201)["secret"].encode())
         ask.wait("slots", lambda found: sum(slot["is_free"] for slot in found["items"]) == 3)
-        program = ["train.py", str(EPOCHS), str(tmp_path / "result"), str(WAIT_S), str(tmp_path / "slow"), "1"]
+        program = ["train.py", str(EPOCHS), str(tmp_path / "result"), "0.1", str(tmp_path / "slow"), "1"]
         job = submit(ask, tmp_path, 3, program=program)
         others = {"h1", "h2", "h3"} - {f"h{odd}"}
         ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2 and nodes_of(ask, job) == others)
@@ -89,6 +89,6 @@ def test_a_machine_of_another_address_family_is_left_out_with_the_reason_and_the
         assert told in show(ask, "ps")
         assert f"the job continues without node h{odd}: {told}" in " ".join(show(ask, "explain", job).split())
         assert f"h{odd}" in show(ask, "nodes")
-        check_done(ask, server.home, tmp_path, job, weights)
+        check_done(ask, server.home, tmp_path, job, weights, epochs=EPOCHS)
         events = JobDirectory(server.home / "jobs" / job).events_file.read_text()
         assert events.count('"kind":"proposed"') == 1, "the first view needs no second try"

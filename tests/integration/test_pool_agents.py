@@ -168,7 +168,14 @@ def state_of(ask: Asker, node: str) -> str | None:
 
 
 def check_done(
-    ask: Asker, home: Path, tmp_path: Path, job: str, weights: str, unrecorded: Collection[int] = ()
+    ask: Asker,
+    home: Path,
+    tmp_path: Path,
+    job: str,
+    weights: str,
+    *,
+    epochs: int = EPOCHS,
+    unrecorded: Collection[int] = (),
 ) -> None:
     """Let a job come to its end, and check it. ``unrecorded``: the steps that no driver received."""
     (tmp_path / "slow").unlink(missing_ok=True)
@@ -176,7 +183,7 @@ def check_done(
     assert (ended["stage"], ended["exit_code"], ended["num_retries"]) == ("succeeded", 0, 0), ended
     assert (tmp_path / "result").read_text() == weights
     (loss,) = ask.get(f"jobs/{job}/metrics")["series"]
-    assert loss["step"] == [step for step in range(1, EPOCHS * 8 + 1) if step not in unrecorded], "each step once"
+    assert loss["step"] == [step for step in range(1, epochs * 8 + 1) if step not in unrecorded], "each step once"
     wait_until(lambda: pids_of(home) == set(), "processes are left over")
 
 

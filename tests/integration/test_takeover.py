@@ -219,7 +219,7 @@ def test_another_machine_takes_over_all_workers_of_a_server_that_hangs_and_gives
     wait_until(lambda: driver_node(servers, job) == "h1", "the first server does not take over")
     trains_on(ask_first, job)
     assert events_of(servers, job, "fenced") == events_of(servers, job, "lost") == [], "no worker was lost"
-    check_done(ask_first, servers.home, tmp_path, job, weights)
+    check_done(ask_first, servers.home, tmp_path, job, weights, epochs=EPOCHS)
     assert [one["attempt"] for one in ask_first.get(f"jobs/{job}/attempts")["items"]] == [1]
 
 
@@ -258,7 +258,7 @@ def test_another_machine_takes_over_when_that_of_the_leading_server_crashes_or_i
     assert leads(second) and not leads(first)
     for host in (1, 2):
         assert job in show_ps(servers, host)
-    check_done(ask, servers.home, tmp_path, job, weights)
+    check_done(ask, servers.home, tmp_path, job, weights, epochs=EPOCHS)
     assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
 
 
@@ -289,7 +289,7 @@ def test_workers_train_on_without_a_server_and_a_driver_for_the_limit_and_then_s
     ask = servers.ask(servers.start(1))
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2, limit_s=120)
     # The checkpoint has the loss of its own step, so the next driver records that.
-    check_done(ask, servers.home, tmp_path, job, weights, unrecorded=range(recorded + 1, last))
+    check_done(ask, servers.home, tmp_path, job, weights, epochs=EPOCHS, unrecorded=range(recorded + 1, last))
     assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
 
 
@@ -327,5 +327,5 @@ def test_a_server_that_is_replaced_while_a_job_trains_on_agents_disturbs_no_proc
     trains_on(ask, job)
     assert job in show_ps(servers, 1)
     assert events_of(servers, job, "fenced") == events_of(servers, job, "lost") == [], "no worker was lost"
-    check_done(ask, servers.home, tmp_path, job, weights)
+    check_done(ask, servers.home, tmp_path, job, weights, epochs=EPOCHS)
     assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
