@@ -248,7 +248,9 @@ def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
         return later
     return msgspec.structs.replace(
         later,
-        first_step=known.first_step,
+        # Without samples it repeats a step to report the phase. That step may be the one of the checkpoint from which
+        # this worker resumed, which has a report of its own.
+        first_step=known.first_step if known.num_samples else later.first_step,
         num_samples=known.num_samples + later.num_samples,
         sent_bytes=known.sent_bytes + later.sent_bytes,
         measured_s=known.measured_s + later.measured_s,

@@ -111,6 +111,18 @@ def test_the_next_driver_hears_again_of_the_last_checkpoint_and_of_where_the_job
     assert connect(link).said == [past, wire.Saved(step=11, path="step-11"), progress(6, 9)]
 
 
+def test_the_phase_of_a_resumed_job_repeats_no_step_for_the_next_driver(link: Link) -> None:
+    connect(link)
+    past = progress(1, 5, num_samples=0)
+    link.send(past)
+    link.report(msgspec.structs.replace(progress(5, 5, num_samples=0), phase="evaluate"))
+    link.flush()
+    link.report(progress(6, 9))
+    link.flush()
+    settle(link)
+    assert connect(link).said == [past, progress(6, 9)]
+
+
 def test_however_long_a_driver_is_away_nothing_is_dropped(link: Link) -> None:
     link.send(wire.Saved(step=1, path="step-1"))
     link.send(wire.Saved(step=2, path="step-2"))
