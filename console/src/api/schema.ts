@@ -1290,7 +1290,7 @@ export interface paths {
         };
         /**
          * List Slot Moves
-         * @description List the slots that jobs were asked to give up between two times, and the jobs that had them next.
+         * @description List the slots that jobs got, or were asked to give up, between two times, with the reasons.
          */
         get: operations["list_slot_moves"];
         put?: never;
@@ -4272,17 +4272,18 @@ export interface components {
         };
         /**
          * SlotMove
-         * @description A slot that a job was asked to give up, and the job that had it next. ``docs/rest.md`` describes the fields.
+         * @description A slot that jobs gave up or got. ``docs/rest.md`` describes the fields.
          */
         SlotMove: {
             time: number;
             slot: string;
             from_job: string | null;
-            from_title: string;
+            from_title: string | null;
             to_job: string | null;
             to_title: string | null;
             reason: string;
             taken_at: number | null;
+            taken_reason: string;
         };
         /**
          * Listed[QueueState]

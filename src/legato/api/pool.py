@@ -415,26 +415,29 @@ class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a job was asked to give up, and the job that had it next.
+    """A slot that a job was asked to give up, with the job that had it next, or a free slot that a job got.
 
     Args:
-        from_job: id of the job that was asked. None: you may not see the job.
-        from_title: ``OWNER/NAME`` of that job.
+        time: when the job was asked; for a free slot, when the other job got it.
+        from_job: id of the job that was asked. None: you may not see the job, or the slot was free.
+        from_title: ``OWNER/NAME`` of that job. None: the slot was free.
         to_job: id of the job that had the slot next. None: you may not see the job, or no job has had the slot yet.
         to_title: ``OWNER/NAME`` of that job. None: no job has had the slot yet.
-        reason: empty if the decision is no longer stored.
-        taken_at: when that job got the slot; until then, the first one still used it or it was free. None: no job has
-            had the slot yet.
+        reason: why the first job was asked. Empty: the slot was free, or the decision is no longer stored.
+        taken_at: when the next job got the slot; until then, the first one still used it or it was free. None: no job
+            has had the slot yet.
+        taken_reason: why the next job got the slot. Empty: no job has had it yet, or the decision is no longer stored.
     """
 
     time: float
     slot: str
     from_job: str | None
-    from_title: str
+    from_title: str | None
     to_job: str | None
     to_title: str | None
     reason: str
     taken_at: float | None = None
+    taken_reason: str = ""
 
 
 class StepLine(msgspec.Struct, frozen=True):

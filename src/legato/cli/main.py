@@ -108,7 +108,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "legato.cli.platform.sharing": {
         "shares": "Show the fair shares of queues.",
-        "moves": "Show which jobs gave GPUs to others.",
+        "moves": "Show which jobs got and gave up GPUs.",
         "timeline": "Show GPUs held over time.",
     },
     "legato.cli.platform.login": {

@@ -136,7 +136,7 @@ class PoolCalls:
         return self._line.ask(Timeline, "GET", "/timeline", params=params)
 
     def moves(self, since: float | None = None, until: float | None = None, *, limit: int = 100) -> Listing[SlotMove]:
-        """Return slots that jobs were asked to give up, and the jobs that got them, the newest first.
+        """Return slots that jobs got, or were asked to give up, with the reasons, the newest first.
 
         Args:
             since: seconds since 1970. None: an hour ago.

@@ -27,9 +27,10 @@ class By(enum.StrEnum):
 
 
 class SlotMove(pool.SlotMove, frozen=True, kw_only=True):
-    """A slot that a job was asked to give up, and the job that had it next. ``docs/rest.md`` describes the fields."""
+    """A slot that jobs gave up or got. ``docs/rest.md`` describes the fields."""
 
     taken_at: float | None
+    taken_reason: str
 
 
 def draw_timeline(
@@ -61,9 +62,9 @@ def draw_timeline(
 
 
 def list_moves(store: Store, asker: Asker, since: float, until: float, limit: int) -> tuple[SlotMove, ...]:
-    """Return the slots that jobs were asked to give up, the newest first, with the jobs that had them next.
+    """Return the slots that jobs were asked to give up or got, the newest first.
 
-    Moves between two jobs that the asker may not see are left out.
+    Moves of jobs that the asker may not see are left out, unless the other job is visible.
 
     Args:
         store: the store with the history.
@@ -77,19 +78,20 @@ def list_moves(store: Store, asker: Asker, since: float, until: float, limit: in
     known = store.jobs.describe(named, asker.sees_only)
     visible: list[SlotMove] = []
     for move in moves:
-        giver, taker = known.get(move.job), known.get(move.taker or "")
-        if giver is None or not (giver.is_visible or (taker is not None and taker.is_visible)):
+        giver, taker = known.get(move.job or ""), known.get(move.taker or "")
+        if not any(one is not None and one.is_visible for one in (giver, taker)):
             continue
         visible.append(
             SlotMove(
                 time=move.time,
                 slot=move.slot,
-                from_job=giver.id if giver.is_visible else None,
-                from_title=f"{giver.owner}/{giver.name}",
+                from_job=giver.id if giver is not None and giver.is_visible else None,
+                from_title=None if giver is None else f"{giver.owner}/{giver.name}",
                 to_job=taker.id if taker is not None and taker.is_visible else None,
                 to_title=None if taker is None else f"{taker.owner}/{taker.name}",
                 reason=move.reason,
                 taken_at=move.taken_at,
+                taken_reason=move.taken_reason,
             )
         )
         if len(visible) == limit:

@@ -63,8 +63,12 @@ def test_too_many_spans_are_refused(store: Store, monkeypatch: pytest.MonkeyPatc
 
 def test_moves(store: Store) -> None:
     lease, slots = make_pool(store, 2)
-    ann = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots), NOW)
+    ann = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots), NOW - 5)
     ben = store.jobs.submit(make_job(), BEN, NOW).job
+    assert store.history.list_moves(NOW - 4, NOW) == ()
+    assert store.history.list_moves(NOW - 5, NOW) == tuple(
+        Move(NOW - 5, slot, None, ann.id, "", NOW - 5) for slot in slots
+    )
     ann = write(store, lease.fence, ann, NOW + 10, released=(slots[1],), verdict=Verdict(1, "shrinks 2 → 1"))
     first = Move(NOW + 10, slots[1], ann.id, None, "shrinks 2 → 1")
     assert store.history.list_moves(NOW, NOW + 10) == (first,)
@@ -75,10 +79,19 @@ def test_moves(store: Store) -> None:
     ann = write(store, lease.fence, ann, NOW + 21, closed=(slots[0],))
     second = Move(NOW + 20, slots[0], ann.id, None, "")
     assert store.history.list_moves(NOW, NOW + 30) == (second, first)
-    assert store.history.list_moves(NOW + 11, NOW + 19) == ()
-    assert store.history.list_moves(NOW + 15, NOW + 30) == (second,)
-    write(store, lease.fence, ann, NOW + 22, granted=(slots[0],))
-    assert store.history.list_moves(NOW, NOW + 30) == (first,), "it has the slot again"
+    assert store.history.list_moves(NOW + 16, NOW + 19) == ()
+    assert store.history.list_moves(NOW + 16, NOW + 30) == (second,)
+    assert store.history.list_moves(NOW + 11, NOW + 30) == (second, first), "its next job came in that time"
+    free = Move(NOW + 15, slots[1], None, ben.id, "", NOW + 15)
+    assert store.history.list_moves(NOW + 12, NOW + 30) == (second, free), "the slot was free at the beginning"
+    ann = write(store, lease.fence, ann, NOW + 22, granted=(slots[0],), verdict=Verdict(1, "grows 0 → 1"))
+    second = second._replace(taker=ann.id, taken_at=NOW + 22, taken_reason="grows 0 → 1")
+    assert store.history.list_moves(NOW, NOW + 30) == (second, first), "it has the slot again"
+    ben = write(store, lease.fence, ben, NOW + 40, closed=(slots[1],))
+    write(store, lease.fence, ann, NOW + 41, granted=(slots[1],), verdict=Verdict(2, "grows 1 → 2: its maximum"))
+    third = Move(NOW + 41, slots[1], None, ann.id, "", NOW + 41, "grows 1 → 2: its maximum")
+    assert store.history.list_moves(NOW, NOW + 50) == (third, second, first)
+    assert store.history.list_moves(NOW + 41, NOW + 50) == (third,)
 
 
 def test_moves_read_nothing_that_ended_before_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

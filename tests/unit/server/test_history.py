@@ -28,7 +28,7 @@ def story(platform: Platform) -> dict[str, str]:
     platform.start(bens, "node/1")
     platform.now += 9
     platform.end(anns)
-    platform.write(bens, granted=("node/0",))
+    platform.write(bens, granted=("node/0",), verdict=Verdict(2, "grows 1 → 2: its maximum"))
     platform.now += 10
     return {"anns": anns, "bens": bens}
 
@@ -157,7 +157,7 @@ def test_a_line_is_the_sum_of_its_spans() -> None:
 
 
 def test_moves_name_the_job_that_shrank_and_the_job_that_grew(platform: Platform, story: dict[str, str]) -> None:
-    want = {
+    shrunk = {
         "time": NOW + 10,
         "slot": "node/1",
         "from_job": story["anns"],
@@ -166,26 +166,31 @@ def test_moves_name_the_job_that_shrank_and_the_job_that_grew(platform: Platform
         "to_title": "ben/second",
         "reason": "shrinks 2 → 1: ben/second came",
         "taken_at": NOW + 11,
+        "taken_reason": "",
     }
-    assert platform.get("moves")["items"] == [want], "that a job ended is no move"
-    assert platform.get(f"moves?since={NOW + 10.5}")["items"] == []
-    assert platform.get(f"moves?until={NOW + 9}")["items"] == []
+    free = {"from_job": None, "from_title": None, "reason": ""}
+    grown = shrunk | free | {"time": NOW + 20, "slot": "node/0", "taken_at": NOW + 20}
+    grown |= {"taken_reason": "grows 1 → 2: its maximum"}
+    begun = shrunk | free | {"to_job": story["anns"], "to_title": "ann/first", "time": NOW, "taken_at": NOW}
+    all_begun = [begun | {"slot": slot} for slot in ("node/0", "node/1")]
+    assert platform.get("moves")["items"] == [grown, shrunk, *all_begun]
+    assert platform.get(f"moves?since={NOW + 10.5}")["items"] == [grown, shrunk]
+    assert platform.get(f"moves?since={NOW + 11.5}")["items"] == [grown]
+    assert platform.get(f"moves?since={NOW + 20.5}")["items"] == []
+    assert platform.get(f"moves?until={NOW + 9}")["items"] == all_begun
     platform.write(story["bens"], released=("node/1",), verdict=Verdict(1, "shrinks 2 → 1"))
-    newest = platform.get("moves")["items"]
-    assert [one["time"] for one in newest] == [NOW + 30, NOW + 10]
-    assert newest[0] | {"time": 0} == want | {
-        "time": 0,
-        "from_job": story["bens"],
-        "from_title": "ben/second",
-        "to_job": None,
-        "to_title": None,
-        "reason": "shrinks 2 → 1",
-        "taken_at": None,
-    }
-    assert platform.get("moves?limit=1")["items"] == newest[:1]
+    asked, *others = platform.get("moves")["items"]
+    assert others == [grown, shrunk, *all_begun]
+    given = {"from_job": story["bens"], "from_title": "ben/second", "to_job": None, "to_title": None}
+    given |= {"time": NOW + 30, "reason": "shrinks 2 → 1", "taken_at": None}
+    assert asked == shrunk | given
+    assert platform.get("moves?limit=1")["items"] == [asked]
+    platform.now += 2
     platform.write(story["bens"], closed=("node/1",))
-    platform.write(story["bens"], granted=("node/1",))
-    assert platform.get("moves")["items"] == [want], "it has the slot again"
+    platform.write(story["bens"], granted=("node/1",), verdict=Verdict(2, "grows 1 → 2: again"))
+    again = {"to_job": story["bens"], "to_title": "ben/second", "taken_at": NOW + 32}
+    again |= {"taken_reason": "grows 1 → 2: again"}
+    assert platform.get("moves?limit=1")["items"] == [asked | again]
 
 
 def test_moves_among_jobs_that_one_may_not_see(platform: Platform) -> None:
@@ -202,5 +207,6 @@ def test_moves_among_jobs_that_one_may_not_see(platform: Platform) -> None:
         platform.start(taker, "node/0")
     (one,) = platform.get("moves")["items"]
     assert (one["from_job"], one["from_title"], one["to_job"]) == (None, "ben/hidden-1", own)
-    assert len(platform.get("moves", who="ben")["items"]) == 2
-    assert [one["to_title"] for one in platform.get("moves", who="eye")["items"]] == ["ann/mnist", "ben/hidden-1"]
+    for who in ("ben", "eye"):
+        titles = [one["to_title"] for one in platform.get("moves", who=who)["items"]]
+        assert titles == ["ann/mnist", "ben/hidden-1", "ben/hidden-0"], who

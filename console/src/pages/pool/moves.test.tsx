@@ -25,6 +25,26 @@ it("without moves the page names the time, and offers a longer one", () => {
   expect(look).toHaveBeenCalledOnce();
 });
 
+it("tells why a job gave slots up, and why the next one got them", () => {
+  const move = (slot: string, time: number, from: string | null, reason: string, taken_reason: string) => ({
+    ...{ slot, time, reason, taken_at: time, taken_reason },
+    ...{ from_job: null, from_title: from, to_job: null, to_title: "ben/b" },
+  });
+  const moves = [
+    move("n/0", 1000, "ann/a", "shrinks 2 → 1: ben/b waits", "starts with 1 slot"),
+    move("n/1", 1001, null, "", "grows 1 → 3: its maximum"),
+    move("n/2", 1001, null, "", "grows 1 → 3: its maximum"),
+    move("n/3", 1001.5, null, "", "grows 3 → 4: its maximum"),
+  ];
+  render(<Moves moves={moves} when="now" wider={null} />);
+  const told = screen.getAllByRole("listitem").map((row) => row.querySelector(".grow")?.textContent);
+  expect(told).toEqual([
+    "free1 slot toben/bgrows 3 → 4: its maximum",
+    "free2 slots toben/bgrows 1 → 3: its maximum",
+    "ann/a1 slot toben/bshrinks 2 → 1: ben/b waitsstarts with 1 slot",
+  ]);
+});
+
 it("says when the next job got a slot that was free for a while", () => {
   const move = {
     time: 1000,
@@ -34,6 +54,7 @@ it("says when the next job got a slot that was free for a while", () => {
     to_job: null,
     to_title: "ben/b",
     reason: "",
+    taken_reason: "",
   };
   const draw = (taken_at: number | null) => {
     render(<Moves moves={[{ ...move, taken_at }]} when="now" wider={null} />);

@@ -1,4 +1,4 @@
-/** Reallocations: slots that went from one job to another, the newest first. */
+/** Reallocations: slots that jobs got and gave up, with the reasons, the newest first. */
 
 import { useMemo } from "react";
 import { countOf } from "@/format/numbers";
@@ -34,7 +34,7 @@ export function Moves({ moves, when, wider }: MovesProps) {
         title={`No reallocations ${when}`}
         action={wider && <Button onClick={wider.onLook}>Show the last {wider.label}</Button>}
       >
-        When slots move from one job to another, the reason appears here.
+        When a job gets or gives up slots, the reason appears here.
       </Empty>
     );
   }
@@ -47,17 +47,18 @@ export function Moves({ moves, when, wider }: MovesProps) {
           </time>
           <div className="grow">
             <div className="row row-wrap">
-              <Who job={move.from_job} title={move.from_title} />
+              <Who job={move.from_job} title={move.from_title} ifNone="free" />
               <span className="chip" title={move.slots.join(", ")}>
                 {countOf(move.slots.length, "slot")} <Icon name="chevronRight" size={11} />
                 <span className="only-heard">to</span>
               </span>
-              <Who job={move.to_job} title={move.to_title} />
+              <Who job={move.to_job} title={move.to_title} ifNone="no job yet" />
               {typeof move.taken_at === "number" && move.taken_at - move.time >= LONG_S && (
                 <span className="quiet small">at {formatTime(move.taken_at)}</span>
               )}
             </div>
-            <div className="small soft">{move.reason}</div>
+            {move.reason && <div className="small soft">{move.reason}</div>}
+            {move.taken_reason && <div className="small soft">{move.taken_reason}</div>}
           </div>
         </li>
       ))}
@@ -65,12 +66,12 @@ export function Moves({ moves, when, wider }: MovesProps) {
   );
 }
 
-function Who({ job, title }: { job: string | null; title: string | null }) {
+function Who({ job, title, ifNone }: { job: string | null; title: string | null; ifNone: string }) {
   return (
     <span className="row move-who">
       {job !== null && <Swatch id={job} />}
       {job === null ? (
-        <span className={title ? "cut" : "cut quiet"}>{title ?? "no job yet"}</span>
+        <span className={title ? "cut" : "cut quiet"}>{title ?? ifNone}</span>
       ) : (
         <Link to={`/jobs/${job}`} className="cut" title={title ?? job}>
           {title}

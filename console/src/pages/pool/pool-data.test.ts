@@ -30,7 +30,7 @@ it("names what one may not see, and begins with who came first", () => {
 
 it("tells slots that went together as one", () => {
   const move = (slot: string, time: number, to: string | null, taken_at = to === null ? null : time + 1) => ({
-    ...{ slot, time, taken_at, reason: "shrinks", from_job: "j-1", from_title: "anna/a" },
+    ...{ slot, time, taken_at, reason: "shrinks", taken_reason: "", from_job: "j-1", from_title: "anna/a" },
     ...{ to_job: to, to_title: to },
   });
   const told = gatherMoves([move("0", 10, "j-2"), move("1", 10.5, "j-2"), move("2", 10.5, null), move("3", 60, "j-2")]);

@@ -125,7 +125,8 @@ export function gatherMoves(moves: readonly Move[], within_s = 2): Handover[] {
         other.from_title === move.from_title &&
         other.to_title === move.to_title &&
         other.from_job === move.from_job &&
-        other.to_job === move.to_job,
+        other.to_job === move.to_job &&
+        other.taken_reason === move.taken_reason,
     );
     if (same) same.slots.push(slot);
     else gathered.push({ ...move, slots: [slot] });

@@ -1,4 +1,4 @@
-/** The pool: who has which slots now, who had them, what belongs to whom, and who shrank for whom. */
+/** The pool: who has which slots now, who had them, what belongs to whom, and who got slots and why. */
 
 import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";

@@ -133,7 +133,7 @@ interface ViewProps extends CardProps {
 function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: ViewProps) {
   const now = useNow();
   const [cursor, setCursor] = useState<number | null>(null);
-  const gathered = useMemo(() => gatherMoves(moves), [moves]);
+  const handovers = useMemo(() => gatherMoves(moves.filter((move) => move.from_title !== null)), [moves]);
   useMemo(() => keepApart(whoHoldsFirst(timeline)), [timeline]);
   const { since, until } = boundsOf(stretch, Math.max(now, timeline.until));
   if (timeline.items.length === 0) {
@@ -146,7 +146,7 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
         look={look}
         since={since}
         until={until}
-        moves={by === "job" ? gathered : []}
+        moves={by === "job" ? handovers : []}
         lit={lit}
         cursor={cursor}
         onCursor={setCursor}

@@ -61,12 +61,12 @@ def moves(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show which jobs gave up GPUs in the last hour, or since --since, and which jobs got them."""
+    """Show which jobs got and gave up GPUs in the last hour, or since --since, and why."""
     now = time.time()
     begins, ends = _read_times(since, until, now)
     found = open_client(server).moves(begins, ends, limit=limit)
 
-    write_list(found, output, _move_columns(now), "No GPU moved between jobs in that time.")
+    write_list(found, output, _move_columns(now), "No job got or gave up a GPU in that time.")
 
 
 class By(enum.StrEnum):
@@ -200,13 +200,19 @@ def _line_columns(found: Timeline) -> Sequence[Column[HeldSlots]]:
 
 def _move_columns(now: float) -> Sequence[Column[SlotMove]]:
     return (
-        Column("ASKED", lambda move: render_clock(move.time, now)),
+        Column("ASKED", lambda move: _UNKNOWN if move.from_title is None else render_clock(move.time, now)),
         Column("SLOT", lambda move: move.slot, gives_way=1),
-        Column("FROM", lambda move: move.from_title),
+        Column("FROM", lambda move: move.from_title or "free"),
         Column("TO", lambda move: move.to_title or _UNKNOWN),
         Column("TAKEN", lambda move: _UNKNOWN if move.taken_at is None else render_clock(move.taken_at, now)),
-        Column("REASON", lambda move: move.reason),
+        Column("REASON", _list_reasons),
     )
+
+
+def _list_reasons(move: SlotMove) -> str:
+    """Return why the first job was asked to give the slot up, and why the next job got it."""
+    taken = f"{move.to_title} {move.taken_reason}" if move.reason and move.taken_reason else move.taken_reason
+    return "; ".join(reason for reason in (move.reason, taken) if reason)
 
 
 def _render(number: float | None) -> str:

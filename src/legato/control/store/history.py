@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, Subquery, select, union_all
+from sqlalchemy import Connection, Select, Subquery, func, or_, select, union_all
 
 from legato.control.records import Allocation
 from legato.control.store.database import Database
@@ -18,7 +18,7 @@ from legato.control.store.visibility import is_visible, sees_project
 from legato.core.errors import UsageError
 
 MAX_SPANS: Final = 200_000
-_MAX_ASKED: Final = 10_000
+_MAX_HELD: Final = 10_000
 _BATCH: Final = 5_000
 _SLOT: Final = "slot"
 
@@ -44,23 +44,25 @@ class Span(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A slot that a job was asked to give back.
+    """A slot that a job was asked to give back, or that a job got although no job was asked for it.
 
     Args:
-        time: when it was asked.
+        time: when it was asked; for a slot that was free, when ``taker`` got it.
         slot: the slot's name.
-        job: the job that was asked.
-        taker: the job that got the slot next. None: none yet.
-        reason: of the decision.
+        job: the job that was asked. None: the slot was free.
+        taker: the job that got the slot next, maybe ``job`` again. None: none yet.
+        reason: of the decision on ``job``.
         taken_at: when ``taker`` got it. None: no job has got it yet.
+        taken_reason: of the decision on ``taker``.
     """
 
     time: float
     slot: str
-    job: str
+    job: str | None
     taker: str | None
     reason: str
     taken_at: float | None = None
+    taken_reason: str = ""
 
 
 class SlotChange(NamedTuple):
@@ -112,42 +114,36 @@ class History:
         )
 
     def list_moves(self, since: float, until: float) -> tuple[Move, ...]:
-        """Return the slots that jobs were asked to give back between two times, the newest first, at most 10,000.
+        """Return the slots that jobs got, or were asked to give back, between two times, the newest first.
 
-        A slot that the same job got next is left out.
+        They are those of the last 10,000 allocations that changed in that time.
         """
         both = _between(since, until)
-        asked_in = (both.c.release_asked_at >= since, both.c.release_asked_at <= until)
-        newest = select(both).where(*asked_in).order_by(both.c.release_asked_at.desc(), both.c.id + 0)
+        asked_at = both.c.release_asked_at
+        changed = select(both).where(or_(asked_at <= until, both.c.since >= since))
+        newest = changed.order_by(func.coalesce(asked_at, both.c.since).desc(), both.c.id + 0)
         with self._database.reading() as connection:
-            asked = read_all(connection, newest.limit(_MAX_ASKED), Allocation)
-            if not asked:
-                return ()
-            # The next holder has an end at or after the first end, so older allocations need not be read.
-            later = _between(min((one.until for one in asked if one.until is not None), default=until), None)
-            had: defaultdict[str, list[Any]] = defaultdict(list)
-            for row in connection.execute(
-                select(later.c.slot, later.c.job, later.c.since).order_by(later.c.since, later.c.id + 0)
-            ):
-                had[row.slot].append(row)
-            reasons: dict[tuple[str, float], str] = {}
-            meant = sorted({one.job for one in asked})
-            first_asked = min(one.release_asked_at or 0.0 for one in asked)
-            for first in range(0, len(meant), _BATCH):
-                of_jobs = (decisions.c.job.in_(meant[first : first + _BATCH]), decisions.c.time >= first_asked)
-                told = select(decisions.c.job, decisions.c.time, decisions.c.reason).where(*of_jobs)
-                reasons |= {(row.job, row.time): row.reason for row in fetch(connection, told)}
-        moves = []
-        for one in asked:
-            time, taker, taken_at = one.release_asked_at or 0.0, None, None
-            if one.until is not None:
-                place = bisect.bisect_left(had[one.slot], one.until, key=operator.attrgetter("since"))
-                if place < len(had[one.slot]):
-                    taker, taken_at = had[one.slot][place].job, had[one.slot][place].since
-            if taker != one.job:
-                # One transaction stores the decision and asks for the slot, so both have the same time.
-                moves.append(Move(time, one.slot, one.job, taker, reasons.get((one.job, time), ""), taken_at))
-        return tuple(moves)
+            held = read_all(connection, newest.limit(_MAX_HELD), Allocation)
+            asked = [one for one in held if one.release_asked_at is not None and one.release_asked_at <= until]
+            next_had = _read_next(connection, asked)
+            moves = []
+            for one in asked:
+                taker, taken_at = next_had.get((one.slot, one.until), (None, None))
+                moves.append(Move(one.release_asked_at or 0.0, one.slot, one.job, taker, "", taken_at))
+            handed = {(move.slot, move.taken_at) for move in moves}
+            free = [one for one in held if one.since >= since and (one.slot, one.since) not in handed]
+            moves += [Move(one.since, one.slot, None, one.job, "", one.since) for one in free]
+            # A slot that was asked back before is listed if the next job got it in that time.
+            moves = [one for one in moves if one.time >= since or since <= (one.taken_at or 0.0) <= until]
+            reasons = _read_reasons(connection, moves)
+        moves.sort(key=lambda move: (-move.time, move.slot))
+        return tuple(
+            move._replace(
+                reason=reasons.get((move.job, move.time), ""),
+                taken_reason=reasons.get((move.taker, move.taken_at), ""),
+            )
+            for move in moves
+        )
 
     def list_slot_changes(self, since: float) -> tuple[SlotChange, ...]:
         """Return the slots that became usable or unusable since a time, the newest first."""
@@ -163,6 +159,43 @@ class History:
             for time, how in rows
             if isinstance(how, dict) and _SLOT in how and how.get("is_change", True)
         )
+
+
+def _read_next(
+    connection: Connection, left: Collection[Allocation]
+) -> dict[tuple[str, float | None], tuple[str, float]]:
+    """Return the job that had each slot next and when it got it, by the slot and the time at which it was left."""
+    ends = [(one.slot, one.until) for one in left if one.until is not None]
+    if not ends:
+        return {}
+    # The next holder has an end at or after the first end, so older allocations need not be read.
+    later = _between(min(end for _, end in ends), None)
+    had: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in connection.execute(
+        select(later.c.slot, later.c.job, later.c.since).order_by(later.c.since, later.c.id + 0)
+    ):
+        had[row.slot].append(row)
+    found: dict[tuple[str, float | None], tuple[str, float]] = {}
+    for slot, end in ends:
+        place = bisect.bisect_left(had[slot], end, key=operator.attrgetter("since"))
+        if place < len(had[slot]):
+            found[slot, end] = (had[slot][place].job, had[slot][place].since)
+    return found
+
+
+def _read_reasons(connection: Connection, moves: Collection[Move]) -> dict[tuple[str | None, float | None], str]:
+    """Return the reasons of the decisions on the jobs of some moves, by job and time.
+
+    One transaction stores a decision and asks for the slots or grants them, so all have the same time.
+    """
+    meant = sorted({job for move in moves for job in (move.job, move.taker) if job is not None})
+    first_time = min((move.time for move in moves), default=0.0)
+    reasons: dict[tuple[str | None, float | None], str] = {}
+    for first in range(0, len(meant), _BATCH):
+        of_jobs = (decisions.c.job.in_(meant[first : first + _BATCH]), decisions.c.time >= first_time)
+        told = select(decisions.c.job, decisions.c.time, decisions.c.reason).where(*of_jobs)
+        reasons |= {(row.job, row.time): row.reason for row in fetch(connection, told)}
+    return reasons
 
 
 def _read_runs(connection: Connection, these: Collection[str], sees_only: str | None) -> dict[str, Run]:

@@ -146,7 +146,7 @@ def list_slot_moves(
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """List the slots that jobs were asked to give up between two times, and the jobs that had them next."""
+    """List the slots that jobs got, or were asked to give up, between two times, with the reasons."""
     since, until = _read_times(here, since, until, _HOUR_S)
     return Answer(Listed(list_moves(here.store, asker, since, until, limit)))
 

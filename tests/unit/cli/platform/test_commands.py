@@ -566,18 +566,24 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     code, _, error = call("shares", "--over", "59m")
     assert code == 2 and "the use in 59m: use is counted by hour. Write --over 1h or more." in error
     platform.canned["/moves"] = {"items": []}
-    assert call("moves")[1] == "No GPU moved between jobs in that time.\n"
+    assert call("moves")[1] == "No job got or gave up a GPU in that time.\n"
     move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}
     later = {"reason": "", "to_title": "ben/b", "taken_at": NOW + 60}
-    platform.canned["/moves"] = {"items": [move | {"reason": "shrinks"}, move | later]}
+    both = {"taken_reason": "grows"}
+    free = {"from_title": None}
+    moves = [move | {"reason": "shrinks"}, move | later, move | later | {"reason": "shrinks"} | both]
+    platform.canned["/moves"] = {"items": [*moves, move | later | free | both]}
     head, *rows = (
         re.split(r"  +", row.strip()) for row in call("moves", "--since", "8h", "--limit", "7")[1].splitlines()
     )
     assert head == ["ASKED", "SLOT", "FROM", "TO", "TAKEN", "REASON"]
     assert [row[1:] for row in rows] == [
         ["node/1", "anna/a", "-", "-", "shrinks"],
-        ["node/1", "anna/a", "ben/b", render_clock(NOW + 60, NOW)],
+        ["node/1", "anna/a", "ben/b", taken := render_clock(NOW + 60, NOW)],
+        ["node/1", "anna/a", "ben/b", taken, "shrinks; ben/b grows"],
+        ["node/1", "free", "ben/b", taken, "grows"],
     ]
+    assert [row[0] == "-" for row in rows] == [False, False, False, True]
     asked = platform.requests[-1].url.params
     assert (float(asked["since"]), asked["limit"]) == (NOW - 8 * 3600, "7")
 
