@@ -2748,6 +2748,8 @@ export interface components {
             /** Max Run S */
             max_run_s?: number | null;
             job: components["schemas"]["TrialJobBody"];
+            /** Clone Of */
+            clone_of?: string | null;
         };
         /**
          * TrialJobBody

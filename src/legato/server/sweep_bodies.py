@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -20,6 +21,19 @@ Bound = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _take_numbers(value: Any, original: Any) -> Any:
+    """Return a value with the numbers of another one in the same places, where they are equal: 1.0 instead of 1."""
+    match value, original:
+        case dict(), dict():
+            return {key: _take_numbers(one, original.get(key)) for key, one in value.items()}
+        case ((list() | tuple()), (list() | tuple())):
+            return [_take_numbers(*pair) for pair in zip(value, (*original, *value[len(original) :]), strict=False)]
+        case int(), float() if not isinstance(value, bool) and value == original:
+            return original
+        case _:
+            return value
 
 
 class MetricBody(Body):
@@ -93,6 +107,17 @@ class SweepBody(Body):
     seed: Count = 0
     max_run_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
     job: TrialJobBody
+    clone_of: str | None = None
+
+    def with_numbers_of(self, plan: Mapping[str, Any], job: Mapping[str, Any]) -> SweepBody:
+        """Return this sweep with the numbers of the sweep that it clones, where both are equal.
+
+        Args:
+            plan: of that sweep, as plain values.
+            job: of its trials, as it was submitted.
+        """
+        fields = self.model_dump(exclude_unset=True)
+        return SweepBody.model_validate(_take_numbers(fields, {**plan, "job": job}))
 
     def as_plan(self) -> SweepPlan:
         """Return the plan, not checked further. A grid or list without ``num_trials`` has a trial for each point.

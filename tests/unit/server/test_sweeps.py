@@ -144,6 +144,55 @@ def test_a_range_between_whole_numbers_has_others_too_if_the_request_says_so(pla
     assert all(0.0 < value < 1.0 for value in values)
 
 
+def write_as_javascript(value: Any) -> Any:
+    """Return a value as JavaScript reads and writes it: 1.0 becomes 1."""
+    if isinstance(value, dict):
+        return {name: write_as_javascript(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [write_as_javascript(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@pytest.mark.parametrize(
+    "searched",
+    [
+        {"search": "grid", "parameters": {"scale": {"values": [1.0, 2.0, 3, False, "1.0"]}}},
+        {"search": "grid", "parameters": {"scale": {"low": 0.0, "high": 2.0, "step": 1.0}}},
+        {"search": "list", "parameters": {}, "points": [{"scale": 1.0}, {"scale": 2, "rate": 1e3}]},
+        {"num_trials": 3, "parameters": {"scale": {"low": 1.0, "high": 4.0}, "rate": {"values": [0.0, 1.0]}}},
+    ],
+)
+def test_the_trials_of_a_clone_have_exactly_the_parameters_of_the_original(
+    platform: Platform, searched: dict[str, Any]
+) -> None:
+    platform.lead()
+    fields = {"num_trials": None, "parallel": 9} | searched
+    job = {**SWEEP["job"], "parameters": {"decay": 4.0, "layers": 4, "nesterov": True}}
+    original = platform.get(f"sweeps/{start(platform, job=job, **fields)}")
+    known = ("metric", "parameters", "points", "search", "num_trials", "parallel", "job", "seed")
+    body = write_as_javascript({field: original[field] for field in known})
+    assert "4.0" not in json.dumps(body)
+    clone = start(platform, clone_of=original["id"], **body)
+    for _ in range(2):
+        Sweeper(platform.services, lambda: 0.0).round()
+
+    def read(sweep: str) -> str:
+        return json.dumps(
+            [platform.store.jobs.read_spec(one["job"])["parameters"] for one in trials_of(platform, sweep)]
+        )
+
+    assert read(clone) == read(original["id"]) != "[]"
+    changed = body | {"parameters": {"scale": {"values": [7]}}, "search": "grid", "num_trials": 1, "points": []}
+    other = start(platform, clone_of=original["id"], **changed)
+    Sweeper(platform.services, lambda: 0.0).round()
+    (trial,) = trials_of(platform, other)
+    assert json.dumps(trial["parameters"]) == '{"scale": 7}'
+
+
+def test_a_clone_of_a_sweep_that_is_not_there_is_refused(shared: Platform) -> None:
+    check_problem(shared.ask("POST", "sweeps", SWEEP | {"clone_of": "s-0"}), 404, "not-found", "s-0")
+
+
 def test_viewers_start_none_and_closed_queues_take_none(shared: Platform) -> None:
     check_problem(shared.ask("POST", "sweeps", SWEEP, who="eye"), 403, "forbidden", "viewer")
     job = {**SWEEP["job"], "queue": "admins"}

@@ -25,13 +25,15 @@ describe("a command line", () => {
 describe("parameters", () => {
   it("are numbers or booleans if they look so, and text otherwise", () => {
     expect(["3", "-0.5", "1e-4", "true", "false"].map(readValue)).toEqual([3, -0.5, 1e-4, true, false]);
-    expect(["007", "0x1f", "True", "", "adam", "1.", "12345678901234567890"].map(readValue)).toEqual([
+    expect(["007", "0x1f", "True", "", "adam", "1.", "1.0", "1e3", "12345678901234567890"].map(readValue)).toEqual([
       "007",
       "0x1f",
       "True",
       "",
       "adam",
       "1.",
+      "1.0",
+      "1e3",
       "12345678901234567890",
     ]);
   });

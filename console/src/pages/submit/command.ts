@@ -49,8 +49,10 @@ export function readValue(text: string): ParameterValue {
   if (told === "true" || told === "false") return told === "true";
   if (/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(told)) {
     const number = Number(told);
-    // What a number cannot hold exactly stays the text that was written.
-    if (Number.isFinite(number) && (Number.isSafeInteger(number) || !/^-?\d+$/.test(told))) return number;
+    // What a number does not hold exactly stays the text that was written: 1.0 would be sent as 1.
+    if (Number.isInteger(number) ? Number.isSafeInteger(number) && /^-?\d+$/.test(told) : Number.isFinite(number)) {
+      return number;
+    }
   }
   return text;
 }

@@ -114,11 +114,12 @@ describe("a sweep that is cloned", () => {
   const pruning = { ...plan.pruning, unit: "step", min_resource: 2, max_resource: null, parameter: null };
   const rest = { num_trials: 12, max_slots: null, max_run_s: 60, max_failures: 5, seed: 7 };
   const environment = { A: "b", SECRET: null };
-  const sweep = { ...plan, ...rest, pruning, parameters, job: { ...job, environment } } as unknown as Sweep;
+  const sweep = { id: "s-1", ...plan, ...rest, pruning, parameters, job: { ...job, environment } } as unknown as Sweep;
 
   it("is the same sweep, if nothing is changed", () => {
     const body = bodyOfClone(draftOfSweep(sweep), sweep);
-    expect(body).toEqual({ ...plan, ...rest, parameters, pruning, job: { ...job, environment: { A: "b" } } });
+    const same = { ...plan, ...rest, parameters, pruning, job: { ...job, environment: { A: "b" } } };
+    expect(body).toEqual({ ...same, clone_of: "s-1" });
   });
 
   it.each(["0.001..0.1 log", "8..64 step 8", "0.0..1.0", "1.0..20.0", "1e-9..0.5"])("keeps the range %s", (value) => {

@@ -138,6 +138,8 @@ export function bodyOfClone(draft: SweepDraft, sweep: Sweep): SweepBody {
   const job = sweep.job as unknown as SweepBody["job"];
   const fixed = Object.entries(job.parameters ?? {}).filter(([name]) => !tunables.has(name));
   return {
+    // JavaScript has 1.0 as 1: the server takes the numbers of the sweep itself.
+    clone_of: sweep.id,
     ...planOf(draft, tunables),
     points: draft.search === "list" ? (points ?? []) : [],
     ...{ max_failures, seed, max_run_s },

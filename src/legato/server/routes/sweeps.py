@@ -44,6 +44,9 @@ def start_sweep(body: SweepBody, here: Here, asker: CurrentUser, frameworks: Fra
     if before is not None:
         return _show(here.store.sweeps.get(before), here, asker)
     check_name(body.name)
+    if body.clone_of is not None:
+        original = here.store.sweeps.find(body.clone_of, asker)
+        body = body.with_numbers_of(original.plan, original.job)
     plan = check_plan(body.as_plan())
     check_library()
     template, notice = _make_template(body, plan, here, asker, frameworks)
