@@ -1,4 +1,4 @@
-/** The window that starts a sweep: a training definition, its parameters with values or ranges, and a metric. */
+/** The windows that start a sweep: a new one of a training definition, or one like another. */
 
 import { useRef, useState } from "react";
 import { ask, makeKey } from "@/api/client";
@@ -28,6 +28,7 @@ import {
   EMPTY_SWEEP,
   endsItself,
   listHidden,
+  type SweepBody,
   type SweepDraft,
 } from "./sweep-draft";
 import "@/pages/submit/submit.css";
@@ -49,27 +50,18 @@ const PRUNINGS = [
   { value: "hyperband", label: "Hyperband" },
 ];
 
-type Environment = { environment?: Record<string, string | null> | null };
-
-function nameProgram({ job }: Sweep): string {
-  return (job as unknown as { program: string[] }).program.map(quoteWord).join(" ");
+interface Form {
+  draft: SweepDraft;
+  wrong: FieldErrors;
+  set: (change: Partial<SweepDraft>) => void;
+  start: (body: SweepBody) => Promise<void>;
 }
 
-/** The dialog. ``again``: the sweep that is cloned; its jobs run what they ran before. */
-export function SweepDialog({ again, onClose }: { again?: Sweep; onClose: () => void }) {
-  const [draft, setDraft] = useState<SweepDraft>(() => (again ? draftOfSweep(again) : EMPTY_SWEEP));
-  const [project, setProject] = useState("");
-  const [chosen, setChosen] = useState("");
+/** Hold what is typed, and start the sweep that it describes. */
+function useForm(first: SweepDraft): Form {
+  const [draft, setDraft] = useState(first);
   const [wrong, setWrong] = useState<FieldErrors>({});
-  const session = useSession();
   const outdate = useOutdate();
-  const all = useProjects();
-  const projects = (all.data?.items ?? []).filter((one) => mayAdd(session, one));
-  const from: Project | undefined = projects.find((one) => one.id === project) ?? projects[0];
-  const asked = useDefinitions(from?.id ?? "");
-  const definitions = asked.data?.items ?? [];
-  const failure = all.error ?? asked.error;
-  const definition = definitions.find((one) => one.id === chosen) ?? definitions[0];
   // If an answer was lost, the same sweep is not started twice.
   const key = useRef(makeKey());
   const set = (change: Partial<SweepDraft>) => {
@@ -77,14 +69,12 @@ export function SweepDialog({ again, onClose }: { again?: Sweep; onClose: () => 
     setDraft((old) => ({ ...old, ...change }));
     setWrong({});
   };
-  const start = async () => {
+  const start = async (body: SweepBody) => {
     const seen = checkSweep(draft);
     setWrong(seen);
     if (Object.keys(seen).length > 0) throw new Error("Fix the highlighted fields.");
-    const made = again ? bodyOfClone(draft, again) : from && definition && bodyOfSweep(draft, definition, from.queue);
-    if (!made) return;
     try {
-      const started = await ask("post", "/sweeps", { body: made, headers: { "Idempotency-Key": key.current } });
+      const started = await ask("post", "/sweeps", { body, headers: { "Idempotency-Key": key.current } });
       await outdate("sweeps");
       go(`/sweeps/${started.id}`);
     } catch (thrown) {
@@ -92,47 +82,97 @@ export function SweepDialog({ again, onClose }: { again?: Sweep; onClose: () => 
       throw thrown;
     }
   };
-  const hidden = listHidden(again ? (again.job as Environment) : (definition ?? {}));
-  const hint = definition && `Runs ${definition.command}, with ${definition.distributed} training.`;
+  return { draft, wrong, set, start };
+}
+
+/** The dialog for a sweep of a training definition. */
+export function NewSweepDialog({ onClose }: { onClose: () => void }) {
+  const form = useForm(EMPTY_SWEEP);
+  const [project, setProject] = useState("");
+  const [chosen, setChosen] = useState("");
+  const session = useSession();
+  const all = useProjects();
+  const projects = (all.data?.items ?? []).filter((one) => mayAdd(session, one));
+  const from: Project | undefined = projects.find((one) => one.id === project) ?? projects[0];
+  const asked = useDefinitions(from?.id ?? "");
+  const definitions = asked.data?.items ?? [];
+  const failure = all.error ?? asked.error;
+  const definition = definitions.find((one) => one.id === chosen) ?? definitions[0];
   return (
     <Dialog
-      title={again ? `Clone sweep ${again.name}` : "New sweep"}
+      title="New sweep"
       isWide
       action="Start"
-      isBlocked={!again && !definition}
-      typed={draft}
-      onDo={start}
+      isBlocked={!definition}
+      typed={form.draft}
+      onDo={async () => {
+        if (from && definition) await form.start(bodyOfSweep(form.draft, definition, from.queue));
+      }}
       onClose={onClose}
     >
-      {again && <Note>Its jobs run {nameProgram(again)}, as before. For another program, start a new sweep.</Note>}
-      {!again && (
-        <div className="definition-pair">
-          <SelectField
-            label="Project"
-            choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
-            value={from?.id ?? ""}
-            onValue={(value) => {
-              setProject(value);
-              set({});
-            }}
-          />
-          <SelectField
-            label="Training definition"
-            choices={definitions.map((one) => ({ value: one.id, label: one.name }))}
-            hint={hint}
-            wrong={wrong.job}
-            value={definition?.id ?? ""}
-            onValue={(value) => {
-              setChosen(value);
-              set({});
-            }}
-          />
-        </div>
-      )}
-      {!again && failure && <Note tone="bad">{sayProblem(failure)}</Note>}
-      {!again && !definition && !failure && (from ? asked.data : all.data) && (
+      <div className="definition-pair">
+        <SelectField
+          label="Project"
+          choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
+          value={from?.id ?? ""}
+          onValue={(value) => {
+            setProject(value);
+            form.set({});
+          }}
+        />
+        <SelectField
+          label="Training definition"
+          choices={definitions.map((one) => ({ value: one.id, label: one.name }))}
+          hint={definition && `Runs ${definition.command}, with ${definition.distributed} training.`}
+          wrong={form.wrong.job}
+          value={definition?.id ?? ""}
+          onValue={(value) => {
+            setChosen(value);
+            form.set({});
+          }}
+        />
+      </div>
+      {failure && <Note tone="bad">{sayProblem(failure)}</Note>}
+      {!definition && !failure && (from ? asked.data : all.data) && (
         <Note>A sweep runs a training definition of a project. Create one by New experiment, and come back.</Note>
       )}
+      <Fields form={form} environment={definition?.environment} />
+    </Dialog>
+  );
+}
+
+type TrialJob = { program: string[]; environment?: Record<string, string | null> | null };
+
+/** The dialog for a sweep like another one: its jobs run what they ran before. */
+export function CloneSweepDialog({ sweep, onClose }: { sweep: Sweep; onClose: () => void }) {
+  const form = useForm(draftOfSweep(sweep));
+  const { program, environment } = sweep.job as unknown as TrialJob;
+  return (
+    <Dialog
+      title={`Clone sweep ${sweep.name}`}
+      isWide
+      action="Start"
+      typed={form.draft}
+      onDo={() => form.start(bodyOfClone(form.draft, sweep))}
+      onClose={onClose}
+    >
+      <Note>Its jobs run {program.map(quoteWord).join(" ")}, as before. For another program, start a new sweep.</Note>
+      <Fields form={form} environment={environment} hasList={sweep.search === "list"} />
+    </Dialog>
+  );
+}
+
+interface FieldsProps {
+  form: Form;
+  environment: Record<string, string | null> | null | undefined;
+  /** Whether the points of the sweep that is cloned can be searched again. */
+  hasList?: boolean;
+}
+
+function Fields({ form: { draft, wrong, set }, environment, hasList = false }: FieldsProps) {
+  const hidden = listHidden({ environment: environment ?? null });
+  return (
+    <>
       {hidden.length > 0 && (
         <Note tone="warn">
           Trials run without the environment variables {hidden.join(", ")}, because you do not see their values.
@@ -182,7 +222,7 @@ export function SweepDialog({ again, onClose }: { again?: Sweep; onClose: () => 
       <div className="definition-pair">
         <SelectField
           label="Search"
-          choices={again?.search === "list" ? [...SEARCHES, LIST] : SEARCHES}
+          choices={hasList ? [...SEARCHES, LIST] : SEARCHES}
           wrong={wrong.search}
           value={draft.search}
           onValue={(value) => set({ search: value as SweepDraft["search"] })}
@@ -232,6 +272,6 @@ export function SweepDialog({ again, onClose }: { again?: Sweep; onClose: () => 
           onValue={(maxResource) => set({ maxResource })}
         />
       </div>
-    </Dialog>
+    </>
   );
 }

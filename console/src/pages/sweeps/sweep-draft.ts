@@ -144,7 +144,11 @@ export function bodyOfClone(draft: SweepDraft, sweep: Sweep): SweepBody {
     points: draft.search === "list" ? (points ?? []) : [],
     ...{ max_failures, seed, max_run_s },
     pruning: draft.pruning
-      ? { unit: "epoch", min_resource: 1, factor: 3, ...pruning, ...pruningOf(draft, draft.pruning) }
+      ? {
+          ...{ unit: "epoch", min_resource: 1, factor: 3, ...pruning, ...pruningOf(draft, draft.pruning) },
+          // Only Hyperband tells the program its resource.
+          parameter: draft.pruning === "hyperband" ? (pruning?.parameter ?? null) : null,
+        }
       : null,
     job: {
       ...job,

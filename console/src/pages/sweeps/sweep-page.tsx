@@ -17,7 +17,7 @@ import { go, Link, type PageProps } from "@/router/router";
 import { mayChange, maySubmit, useSession } from "@/session/session";
 import { SaveDialog } from "./save-dialog";
 import { type Dot, metricOf, placeTrials } from "./scatter";
-import { SweepDialog } from "./sweep-dialog";
+import { CloneSweepDialog } from "./sweep-dialog";
 import { countTrials } from "./sweeps-page";
 import "@/pages/projects/projects.css";
 import "./sweeps.css";
@@ -84,7 +84,7 @@ function Head({ sweep, best }: { sweep: Sweep; best: Trial | undefined }) {
         </div>
       </dl>
       {isSaving && best && <SaveDialog sweep={sweep} trial={best} onClose={() => setSaving(false)} />}
-      {isCloning && <SweepDialog again={sweep} onClose={() => setCloning(false)} />}
+      {isCloning && <CloneSweepDialog sweep={sweep} onClose={() => setCloning(false)} />}
       {isStopping && (
         <ConfirmDialog
           title={`Stop sweep ${sweep.name}?`}

@@ -10,7 +10,7 @@ import { Answered, Empty } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { go, Link } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
-import { SweepDialog } from "./sweep-dialog";
+import { NewSweepDialog } from "./sweep-dialog";
 
 const COLUMNS: Column<Sweep>[] = [
   {
@@ -97,7 +97,7 @@ export default function SweepsPage() {
           </section>
         )}
       </Answered>
-      {isStarting && <SweepDialog onClose={() => setStarting(false)} />}
+      {isStarting && <NewSweepDialog onClose={() => setStarting(false)} />}
     </div>
   );
 }
