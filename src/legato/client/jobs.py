@@ -297,11 +297,17 @@ class Job:
         Raises:
             UsageError: the job has no uploaded code, or you may not see it.
         """
-        if self.record.code is None:
-            directory = self.spec().directory
-            why = f"it runs in '{directory}' on the machines" if directory else f"it belongs to '{self.record.owner}'"
+        # Lists do not have the code of other users' jobs.
+        code = self.record.code or self.refresh().record.code
+        if code is None:
+            directory, owner = self.spec().directory, self.record.owner
+            private = (
+                f"it belongs to '{owner}', and no training definition of a project of yours has it. Ask '{owner}' to "
+                "make a training definition with it in a project that you both are in"
+            )
+            why = f"it runs in '{directory}' on the machines" if directory else private
             raise UsageError(f"Cannot download the code of job '{self.name}': {why}.")
-        return download_code(self._line, self.record.code, Path(to), is_overwriting=overwrite)
+        return download_code(self._line, code, Path(to), is_overwriting=overwrite)
 
     # ------------------------------------------------------------ change
 

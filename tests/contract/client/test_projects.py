@@ -216,9 +216,18 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
     assert "one of the options out" in shell.type("download", "mnist", "--code", "--checkpoint", want=2)
     ann.submit("train.py", directory=tmp_path / "cnn", name="far")
     assert "on the machines" in shell.type("download", "far", "--code", want=2)
-    with pytest.raises(UsageError, match="job 'mnist': it belongs to 'ann'"):
-        client_of("ben").job("mnist").download_code("b.zip")
-    assert not Path("b.zip").exists()
+    ben = client_of("ben")
+    for job in ("mnist", "ann/mnist"):
+        ben.job(job).download_code("b.zip", overwrite=True)
+        assert Path("b.zip").read_bytes() == Path("mnist-code.zip").read_bytes(), job
+    Path("own").mkdir()
+    Path("own/train.py").write_text("print('secret')\n")
+    ann.submit("own/train.py", name="private")
+    with pytest.raises(
+        UsageError, match=r"job 'private': it belongs to 'ann'.*Ask 'ann' to make a training definition"
+    ):
+        ben.job("private").download_code("c.zip")
+    assert not Path("c.zip").exists()
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,17 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
     sha256 = upload(platform, "ann", only_py="print(1)")
     body = {"name": "x", "program": ["only.py"], "code": sha256}
     check_problem(platform.ask("POST", "jobs", body, who="ben"), 404, "not-found", "not uploaded the code")
+    job = platform.ask("POST", "jobs", body).json()["id"]
+
+    def see(who: str) -> tuple[str | None, int]:
+        return platform.get(f"jobs/{job}", who=who)["code"], platform.ask(
+            "GET", f"code/{sha256}/archive", who=who
+        ).status_code
+
+    assert (see("ann"), see("ben"), see("eye")) == ((sha256, 200), (None, 404), (None, 403))
     define(platform, digits, code=sha256, command="only.py")
+    assert (see("ben"), see("eye")) == ((sha256, 200), (None, 403))
+    assert platform.get("jobs", who="ben")["items"][0]["code"] is None, "lists have the code of own jobs only"
     assert platform.ask("POST", "jobs", body, who="ben").status_code == 201
 
 

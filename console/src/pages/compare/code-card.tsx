@@ -98,7 +98,8 @@ export function sayMissing({ job, spec }: WithCode, mayRead: boolean): string | 
     return `${job.name} runs in a directory of the server (${spec.directory}). Legato keeps no copy of its files, so they cannot be compared.`;
   }
   if (!mayRead) return "Viewers cannot read code.";
-  return job.code === null ? `You cannot read the code of ${job.name}: it belongs to ${job.owner}.` : null;
+  if (job.code !== null) return null;
+  return `You cannot read the code of ${job.name}: it belongs to ${job.owner}, and no training definition of a project of yours has it. Ask ${job.owner} to make a training definition with it in a project that you both are in.`;
 }
 
 function Files({ found }: { found: readonly FileDiff[] }) {

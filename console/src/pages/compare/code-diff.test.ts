@@ -166,6 +166,6 @@ it("says why code cannot be compared", () => {
     sayMissing({ job: makeJob(job), spec: makeSpec(spec) }, mayRead);
   expect(of({}, {})).toBe(null);
   expect(of({ name: "digits" }, { directory: "/data/x" })).toContain("digits runs in a directory of the server");
-  expect(of({ code: null, owner: "bob" }, {})).toContain("belongs to bob");
+  expect(of({ code: null, owner: "bob" }, {})).toContain("Ask bob to make a training definition");
   expect(of({ code: null }, {}, false)).toBe("Viewers cannot read code.");
 });

@@ -199,7 +199,10 @@ async def list_jobs(
 @router.get("/jobs/{job}", **responses(Job, errors=(404,)))
 def get_job(job: str, here: Here, asker: CurrentUser) -> Response:
     """Return a job, by id or by name."""
-    return show_job(_as_seen(here.store.jobs.find(job, asker), asker))
+    found = here.store.jobs.find(job, asker)
+    if found.code is not None and _may_use_code(found.code, here, asker):
+        return show_job(found)
+    return show_job(_as_seen(found, asker))
 
 
 @router.get("/jobs/{job}/spec", **responses(Spec, errors=(404,)))
@@ -320,7 +323,7 @@ def may_see_inside(job: Job, asker: Asker) -> bool:
 
 
 def _as_seen(job: Job, asker: Asker) -> Job:
-    """Return a job, without the SHA-256 of its code unless the asker may see the code."""
+    """Return a job without the SHA-256 of its code, unless it is the asker's own, or the asker is an admin."""
     return job if job.code is None or may_see_inside(job, asker) else msgspec.structs.replace(job, code=None)
 
 
@@ -437,13 +440,21 @@ def _find_origin(job: Job, here: Services, asker: Asker) -> NewOrigin:
 
 def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
     """Raise Forbidden unless the asker may use the job's code, because a user who runs code can read it."""
-    try:
-        here.store.uploads.get(code, asker)
-    except NotFound as error:
+    if not _may_use_code(code, here, asker):
         raise Forbidden(
             f"Cannot clone job '{job.name}' with its code: it belongs to '{job.owner}', who uploaded it. "
             f"Submit your own copy of the program, or ask '{job.owner}' or an admin."
-        ) from error
+        )
+
+
+def _may_use_code(code: str, here: Services, asker: Asker) -> bool:
+    if asker.role is Role.VIEWER:
+        return False
+    try:
+        here.store.uploads.get(code, asker)
+    except NotFound:
+        return False
+    return True
 
 
 def submit_checked(
