@@ -25,7 +25,10 @@ def clean(text: object) -> str:
     >>> clean("a\x1b[31mb\nc")
     'a?[31mb c'
     """
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in str(text))
+    told = str(text)
+    if told.isprintable():
+        return told
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in told)
 
 
 def count_slots(number: int) -> str:

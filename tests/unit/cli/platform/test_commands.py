@@ -1172,7 +1172,8 @@ def loaded_by(code: str) -> set[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(main.__file__).parents[2])}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    names = done.stdout.splitlines()[-1].split()
+    return {*names, *(name.partition(".")[0] for name in names)}
 
 
 HEAVY = {
@@ -1193,6 +1194,13 @@ def test_commands_load_no_more_than_they_need() -> None:
     ps = "from legato.cli.platform import jobs; from legato.cli.terminal import cards, columns\n"
     ps += "from legato.client.client import Client"
     assert not HEAVY & loaded_by(ps)
+    shown = "from legato.cli.platform import jobs; from legato.cli.terminal import columns, output\n"
+    shown += "import os; os.environ |= {'FORCE_COLOR': '1', 'TERM': 'xterm', 'COLUMNS': '20'}\n"
+    shown += "output.write_list(['b ' * 30], output.Output.table, [columns.Column('A', str), columns.Column('B', str)])"
+    # Rich's own table lays out a hundred rows in 70 ms.
+    unneeded = {"rich.table", "rich.live", "rich.progress", "rich.markdown", "rich.pretty", "rich.traceback"}
+    assert not (HEAVY | unneeded) & (loaded := loaded_by(shown))
+    assert {"rich.console", "rich.text"} <= loaded
     everything = "; ".join(f"import {module}" for module in main.MODULES)
     assert not {*HEAVY, "httpx"} & loaded_by(everything)
 
