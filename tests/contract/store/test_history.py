@@ -108,7 +108,29 @@ def test_moves_read_nothing_that_ended_before_them(store: Store, monkeypatch: py
 
     monkeypatch.setattr(history, "_between", spy)
     (move,) = store.history.list_moves(NOW + 900, NOW + 1100)
-    assert (move.taker, begun) == (ben.id, [900, 1001])
+    assert (move.taker, begun) == (ben.id, [900, 900, 1001])
+    monkeypatch.setattr(history, "_MAX_HELD", 1)
+    assert store.history.list_moves(NOW + 900, NOW + 1100) == (move,)
+    assert begun[3:] == [900, 940, 1001], "from a minute before the newest but one"
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_who_gave_slots_up_is_known_also_if_many_slots_moved(
+    store: Store, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    lease, slots = make_pool(store, 3)
+    ann = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots), NOW)
+    ann = write(store, lease.fence, ann, NOW + 1000, released=tuple(slots), verdict=Verdict(0, "shrinks 3 → 0"))
+    ann = write(store, lease.fence, ann, NOW + 1001, closed=tuple(slots))
+    ben = start(store, lease.fence, store.jobs.submit(make_job(), BEN, NOW).job, tuple(slots), NOW + 1002)
+    moved = tuple(Move(NOW + 1000, slot, ann.id, ben.id, "shrinks 3 → 0", NOW + 1002) for slot in slots)
+    begun = tuple(Move(NOW, slot, None, ann.id, "", NOW) for slot in slots)
+    assert store.history.list_moves(NOW, NOW + 2000) == moved + begun
+    monkeypatch.setattr(history, "_MAX_HELD", most)
+    assert store.history.list_moves(NOW, NOW + 2000) == moved
+    write(store, lease.fence, ben, NOW + 3000, released=tuple(slots))
+    before = tuple(one._replace(reason="shrinks 3 → 0") for one in moved)
+    assert store.history.list_moves(NOW, NOW + 2000) == before, "what came later counts for no place"
 
 
 def test_slots_that_join_and_leave(store: Store) -> None:

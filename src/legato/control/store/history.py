@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, Subquery, func, or_, select, union_all
+from sqlalchemy import Connection, Select, Subquery, case, or_, select, union_all
 
 from legato.control.records import Allocation
 from legato.control.store.database import Database
@@ -19,6 +19,7 @@ from legato.core.errors import UsageError
 
 MAX_SPANS: Final = 200_000
 _MAX_HELD: Final = 10_000
+_HANDOVER_S: Final = 60.0  # between a slot's request and its next job, mostly
 _BATCH: Final = 5_000
 _SLOT: Final = "slot"
 
@@ -116,14 +117,13 @@ class History:
     def list_moves(self, since: float, until: float) -> tuple[Move, ...]:
         """Return the slots that jobs got, or were asked to give back, between two times, the newest first.
 
-        They are those of the last 10,000 allocations that changed in that time.
+        If more than 10,000 allocations changed in that time, the moves before these are left out.
         """
-        both = _between(since, until)
-        asked_at = both.c.release_asked_at
-        changed = select(both).where(or_(asked_at <= until, both.c.since >= since))
-        newest = changed.order_by(func.coalesce(asked_at, both.c.since).desc(), both.c.id + 0)
         with self._database.reading() as connection:
-            held = read_all(connection, newest.limit(_MAX_HELD), Allocation)
+            since = max(since, _find_begin(connection, since, until))
+            both = _between(since, until)
+            changed = select(both).where(or_(both.c.release_asked_at <= until, both.c.since >= since))
+            held = read_all(connection, changed, Allocation)
             asked = [one for one in held if one.release_asked_at is not None and one.release_asked_at <= until]
             next_had = _read_next(connection, asked)
             moves = []
@@ -159,6 +159,17 @@ class History:
             for time, how in rows
             if isinstance(how, dict) and _SLOT in how and how.get("is_change", True)
         )
+
+
+def _find_begin(connection: Connection, since: float, until: float) -> float:
+    """Return the time from which moves are listed, so that all of one time are: a part would hide who gave slots up."""
+    both = _between(since, until)
+    asked_at = both.c.release_asked_at
+    changed_at = case((asked_at <= until, asked_at), else_=both.c.since)
+    times = select(changed_at).where(changed_at >= since).order_by(changed_at.desc())
+    oldest = connection.execute(times.limit(1).offset(_MAX_HELD)).scalar()
+    # The jobs that gave up the oldest of these slots are listed too.
+    return since if oldest is None else oldest - _HANDOVER_S
 
 
 def _read_next(
