@@ -200,9 +200,10 @@ async def list_jobs(
 def get_job(job: str, here: Here, asker: CurrentUser) -> Response:
     """Return a job, by id or by name."""
     found = here.store.jobs.find(job, asker)
-    if found.code is not None and _may_use_code(found.code, here, asker):
-        return show_job(found)
-    return show_job(_as_seen(found, asker))
+    seen = _as_seen(found, asker)
+    if seen.code is None and found.code is not None and _may_use_code(found.code, here, asker):
+        seen = found
+    return show_job(seen)
 
 
 @router.get("/jobs/{job}/spec", **responses(Spec, errors=(404,)))
