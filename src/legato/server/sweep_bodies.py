@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from legato.sweeps.checking import MAX_INT, MAX_PARAMETERS, MAX_TRIALS, MAX_VALU
 from legato.system.decoding import convert
 
 _MAX_ARGUMENTS: Final = 1000
+_EXPONENT_FROM: Final = 10**21  # JavaScript writes numbers from here on with an exponent
 
 Bound = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 
@@ -24,14 +26,19 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _take_numbers(value: Any, original: Any) -> Any:
-    """Return a value with the numbers of another one in the same places, where they are equal: 1.0 instead of 1."""
+    """Return a value with the numbers of another one in the same places, where JavaScript has both as the same one.
+
+    It has 1.0 as 1, and writes integers above 2^53 with 17 digits or less and then zeros.
+    """
     match value, original:
         case dict(), dict():
             return {key: _take_numbers(one, original.get(key)) for key, one in value.items()}
         case ((list() | tuple()), (list() | tuple())):
             return [_take_numbers(*pair) for pair in zip(value, (*original, *value[len(original) :]), strict=False)]
-        case int(), float() if not isinstance(value, bool) and value == original:
-            return original
+        case bool(), _:
+            return value
+        case int(), float() | int() if abs(original) < _EXPONENT_FROM and value == Decimal(repr(float(original))):
+            return value if isinstance(original, bool) else original
         case _:
             return value
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -145,12 +146,16 @@ def test_a_range_between_whole_numbers_has_others_too_if_the_request_says_so(pla
 
 
 def write_as_javascript(value: Any) -> Any:
-    """Return a value as JavaScript reads and writes it: 1.0 becomes 1."""
+    """Return a value as JavaScript reads and writes it: 1.0 becomes 1, and large integers lose digits."""
     if isinstance(value, dict):
         return {name: write_as_javascript(one) for name, one in value.items()}
     if isinstance(value, list):
         return [write_as_javascript(one) for one in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    return int(Decimal(repr(float(value)))) if is_whole else value
+
+
+LARGE = {"data_seed": 2**60 + 1, "cutoff": 1.2345678901234568e20}
 
 
 @pytest.mark.parametrize(
@@ -167,11 +172,11 @@ def test_the_trials_of_a_clone_have_exactly_the_parameters_of_the_original(
 ) -> None:
     platform.lead()
     fields = {"num_trials": None, "parallel": 9} | searched
-    job = {**SWEEP["job"], "parameters": {"decay": 4.0, "layers": 4, "nesterov": True}}
+    job = {**SWEEP["job"], "parameters": {"decay": 4.0, "layers": 4, "nesterov": True, **LARGE}}
     original = platform.get(f"sweeps/{start(platform, job=job, **fields)}")
     known = ("metric", "parameters", "points", "search", "num_trials", "parallel", "job", "seed")
     body = write_as_javascript({field: original[field] for field in known})
-    assert "4.0" not in json.dumps(body)
+    assert "4.0" not in json.dumps(body) and str(LARGE["data_seed"]) not in json.dumps(body)
     clone = start(platform, clone_of=original["id"], **body)
     for _ in range(2):
         Sweeper(platform.services, lambda: 0.0).round()
@@ -183,10 +188,14 @@ def test_the_trials_of_a_clone_have_exactly_the_parameters_of_the_original(
 
     assert read(clone) == read(original["id"]) != "[]"
     changed = body | {"parameters": {"scale": {"values": [7]}}, "search": "grid", "num_trials": 1, "points": []}
+    others = {"layers": True, "nesterov": 1, "data_seed": 2**60 + 2, "cutoff": 10**400}
+    changed["job"] = body["job"] | {"parameters": others}
     other = start(platform, clone_of=original["id"], **changed)
     Sweeper(platform.services, lambda: 0.0).round()
     (trial,) = trials_of(platform, other)
     assert json.dumps(trial["parameters"]) == '{"scale": 7}'
+    had = platform.store.jobs.read_spec(trial["job"])["parameters"]
+    assert json.dumps(had, sort_keys=True) == json.dumps(others | {"scale": 7}, sort_keys=True)
 
 
 def test_a_clone_of_a_sweep_that_is_not_there_is_refused(shared: Platform) -> None:
