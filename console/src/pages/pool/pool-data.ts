@@ -35,7 +35,7 @@ export interface Timeline {
 export type Stretch = { span_s: number } | { since: number; until: number };
 
 const MAX_POINTS = 400;
-const MAX_MOVES = 200;
+const MAX_MOVES = 1000;
 /** So many lines, areas or bars are drawn; the smaller ones are added up. */
 const MAX_LINES = 40;
 const FASTEST_S = 3;
