@@ -302,8 +302,8 @@ class Job:
         if code is None:
             directory, owner = self.spec().directory, self.record.owner
             private = (
-                f"it belongs to '{owner}', and no training definition of a project of yours has it. Ask '{owner}' to "
-                "make a training definition with it in a project that you both are in"
+                f"it belongs to '{owner}', and you are a viewer, or no training definition of a project of yours has "
+                f"it. Users can ask '{owner}' to make a training definition with it in a project that both are in"
             )
             why = f"it runs in '{directory}' on the machines" if directory else private
             raise UsageError(f"Cannot download the code of job '{self.name}': {why}.")

@@ -224,9 +224,11 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
     Path("own/train.py").write_text("print('secret')\n")
     ann.submit("own/train.py", name="private")
     with pytest.raises(
-        UsageError, match=r"job 'private': it belongs to 'ann'.*Ask 'ann' to make a training definition"
+        UsageError, match=r"job 'private': it belongs to 'ann'.*ask 'ann' to make a training definition"
     ):
         ben.job("private").download_code("c.zip")
+    with pytest.raises(UsageError, match="job 'mnist': it belongs to 'ann', and you are a viewer"):
+        client_of("eye").job("ann/mnist").download_code("c.zip")
     assert not Path("c.zip").exists()
 
 
