@@ -88,7 +88,8 @@ def rank(claim: Claim) -> tuple[float, bool, int]:
 def weigh_step(claim: Claim, size: int) -> float:
     """Return what each slot of a step to one of its next sizes gains a claim: the logarithm of its speed, by priority.
 
-    A step that it has taken before weighs a little more, so that noise moves no slots.
+    A step that it has taken before weighs more: by a tenth, and by as much as noise may change its gain. So noise moves
+    no slots.
 
     Args:
         claim: whose ``ratio`` is known.
@@ -98,6 +99,7 @@ def weigh_step(claim: Claim, size: int) -> float:
     assert ratio is not None
     gain, larger = 0.0, next_size(job, size)
     known = larger is not None and larger <= _find_taken(claim)
+    factor, doubt = (_STICKY, claim.doubt) if known else (1.0, 0.0)
     # Without micro-batches, each further step gains less; with them, a useful size may come after a less useful one.
     before = find_time(job, ratio, size)
     for step in range(_NUM_STEPS if job.num_micro_batches is not None and not job.shares_freely else 1):
@@ -105,8 +107,9 @@ def weigh_step(claim: Claim, size: int) -> float:
             larger = next_size(job, larger)
         if larger is None or larger > claim.hi:
             break
-        gain = max(gain, math.log(before / find_time(job, ratio, larger)) / (larger - size))
-    return claim.weight * gain * (_STICKY if known else 1.0)
+        after = find_time(job, ratio, larger)
+        gain = max(gain, (factor * math.log(before / after) + doubt * (before - after)) / (larger - size))
+    return claim.weight * gain
 
 
 def _find_taken(claim: Claim) -> int:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from legato.policy.ageing import find_behind
-from legato.policy.curves import find_ratio
+from legato.policy.curves import find_doubt, find_ratio
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import find_sizes
 from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing, Trial
@@ -114,6 +114,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
             lost another slot.
         ratio: part of its step that more workers do not make faster (`legato.policy.curves`). None: that does
             not count.
+        doubt: how uncertain the gain of a step is, per difference of 1 / e (`legato.policy.curves`).
         trial: ``target`` is a number of workers that it tries for a while, so that its speed is measured.
         tries_with: the other job of the trial.
         num_trials: that it has begun.
@@ -153,6 +154,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     lost_on: dict[str, str] = msgspec.field(default_factory=dict)
     strayed: int = 0
     ratio: float | None = None
+    doubt: float = 0.0
     trial: Trial | None = None
     tries_with: Claim | None = None
     num_trials: int = 0
@@ -406,14 +408,15 @@ def _make_claim(job: JobDemand, rules: Rules) -> Claim:
     behind = 0
     if rules.fair_finish_s is not None and rules.policy.is_fair:
         behind = find_behind(job, lo, rules.fair_finish_s)
-    ratio = find_ratio(job) if rules.policy is Policy.THROUGHPUT else None
+    by_speed = rules.policy is Policy.THROUGHPUT
     return Claim(
         job=job,
         lo=lo,
         hi=hi,
         weight=float(job.priority),
         behind=behind,
-        ratio=ratio,
+        ratio=find_ratio(job) if by_speed else None,
+        doubt=find_doubt(job) if by_speed else 0.0,
         num_trials=job.num_trials,
     )
 

@@ -15,6 +15,7 @@ from legato.policy.speeds import find_fastest
 
 _LEAST: Final = 0.005  # smaller ratios do not count
 _MOST: Final = 64.0
+_NOISE: Final = 0.01  # of a measured speed, as a part of it
 _STEPS_PER_OCTAVE: Final = 4
 """Ratios are rounded, so that noise seldom changes a decision."""
 
@@ -48,6 +49,24 @@ def find_ratio(job: JobDemand) -> float:
     if ratio < _LEAST:
         return 0.0
     return float(2.0 ** (round(math.log2(ratio) * _STEPS_PER_OCTAVE) / _STEPS_PER_OCTAVE))
+
+
+def find_doubt(job: JobDemand) -> float:
+    """Return how uncertain the gain of a step is, per difference of 1 / e, because the measured speeds have noise.
+
+    The gain is the logarithm of a factor. The closer the measured numbers of workers are to one another, the less do
+    their speeds say about the ratio.
+
+    >>> import msgspec
+    >>> from legato.core.speed import Speed
+    >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=8)
+    >>> speeds = [Speed(num_workers=n, num_nodes=1, samples_per_s=n, measured_s=60, at=0) for n in (2, 4)]
+    >>> find_doubt(job), find_doubt(msgspec.structs.replace(job, speeds=tuple(speeds)))
+    (0.0, 0.04)
+    """
+    measured = [1 / _divide_among(job, speed.num_workers) for speed in job.speeds]
+    spread = max(measured, default=0.0) - min(measured, default=0.0)
+    return _NOISE / spread if spread > 0 else 0.0
 
 
 def is_measured(job: JobDemand) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from tests.unit.policy.sentences import Part, read, read_names
 from tests.unit.policy.true_places import PlaceChecks
 
-from legato.policy.curves import find_gain, find_ratio, is_measured
+from legato.policy.curves import find_doubt, find_gain, find_ratio, is_measured
 from legato.policy.kinds import divide
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
@@ -671,7 +671,9 @@ class _Check(PlaceChecks):
         assert (part.number("mine"), part.number("theirs")) == (_percent(mine), _percent(theirs))
         if rival.num_micro_batches is None:
             worth = job.priority * math.log(mine) / (larger - self._wanted)
-            assert 1.1 * rival.priority * math.log(theirs) / (has - before) >= worth - 1e-9
+            doubt = find_doubt(rival) * (rival.gpus_per_worker / before - rival.gpus_per_worker / has)
+            kept = rival.priority * (1.1 * math.log(theirs) + doubt) / (has - before)
+            assert kept >= worth - 1e-9
         assert part.has("priority") == (rival.priority != job.priority)
         assert part.number("priority", rival.priority) == rival.priority
         assert part.has("bound") != is_measured(job) and part.has("rival_bound") != is_measured(rival)
