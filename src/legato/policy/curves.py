@@ -15,7 +15,7 @@ from legato.policy.speeds import find_fastest
 
 _LEAST: Final = 0.005  # smaller ratios do not count
 _MOST: Final = 64.0
-_NOISE: Final = 0.01  # of a measured speed, as a part of it
+_NOISE: Final = 0.004  # of a measured speed, as a part of it
 _STEPS_PER_OCTAVE: Final = 4
 """Ratios are rounded, so that noise seldom changes a decision."""
 
@@ -62,7 +62,7 @@ def find_doubt(job: JobDemand) -> float:
     >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=8)
     >>> speeds = [Speed(num_workers=n, num_nodes=1, samples_per_s=n, measured_s=60, at=0) for n in (2, 4)]
     >>> find_doubt(job), find_doubt(msgspec.structs.replace(job, speeds=tuple(speeds)))
-    (0.0, 0.04)
+    (0.0, 0.016)
     """
     measured = [1 / _divide_among(job, speed.num_workers) for speed in job.speeds]
     spread = max(measured, default=0.0) - min(measured, default=0.0)
