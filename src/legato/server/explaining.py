@@ -153,10 +153,10 @@ class Explainer:
         return tuple(_make_party(holder) for holder in found if holder.id != job.id)
 
     def _find_lost(self, job: Job, reasons: dict[float, str]) -> tuple[LostSlot, ...]:
-        had = self._store.jobs.read_allocations(job.id)
-        now = {one.slot for one in had if one.until is None and one.release_asked_at is None}
-        left = [one for one in had if one.release_asked_at is not None and one.attempt == job.attempt]
-        left = [one for one in left if one.slot not in now]
+        had = sorted(self._store.jobs.read_allocations(job.id), key=lambda one: one.since)
+        newest = {one.slot: one for one in had}.values()  # it may have had a slot several times
+        now = [one for one in newest if one.until is None and one.release_asked_at is None]
+        left = [one for one in newest if one.release_asked_at is not None and one.attempt == job.attempt]
         left = sorted(left, key=lambda one: -(one.release_asked_at or 0))[:_NUM_LOST]
         if job.stage not in ENDED:
             # All slots that it is leaving. Of those that it has left, as many as the job is short of its maximum.

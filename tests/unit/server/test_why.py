@@ -183,6 +183,23 @@ def test_moves_name_the_job_that_got_the_slot(platform: Platform) -> None:
     )
 
 
+def test_a_slot_that_a_job_got_back_and_lost_again_is_explained_once(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=4)
+    platform.start(job, "node/0", "node/1")
+    for _ in range(2):
+        platform.now += 10
+        platform.write(job, released=("node/1",), reason="shrinks", verdict=Verdict(1, "shrinks 2 → 1"))
+        platform.write(job, closed=("node/1",))
+        platform.now += 10
+        platform.write(job, granted=("node/1",))
+    platform.now += 10
+    platform.write(job, released=("node/1",), reason="shrinks", verdict=Verdict(1, "shrinks 2 → 1"))
+    told = platform.get(f"jobs/{job}/explain")
+    assert [(lost["slot"], lost["time"]) for lost in told["lost"]] == [("node/1", platform.now)]
+    assert " ".join(told["sentences"]).count("asked to leave slot node/1") == 1
+
+
 def test_former_slots_explain_nothing_once_a_job_has_its_maximum(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)
