@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from legato.client.jobs import Job
 
 _NUM_EVENTS: Final = 100
-_RETURNED: Final = "returned"  # a lost machine is back: the end of what a warning has reported
+_GOOD_ENDS: Final = ("returned", "recovered")  # of what warnings have reported: of a lost machine, of a broken view
 _ASK_EVERY_S: Final = 2.0
 _NUM_SLOTS: Final = 8  # named in one line
 
@@ -142,7 +142,7 @@ def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | Train
 
 def _is_told(event: TrainingEvent) -> bool:
     """Whether an event of a driver is shown between those of the platform."""
-    return event.level != "info" or event.kind == _RETURNED
+    return event.level != "info" or event.kind in _GOOD_ENDS
 
 
 def _take_until(waiting: deque[TrainingEvent], end: float) -> Iterator[TrainingEvent]:

@@ -551,10 +551,18 @@ def test_a_worker_that_was_killed_stands_among_the_events_of_its_job(jobs: Platf
     assert "died" in call("events", "mnist", "-o", "csv")[1]
 
 
-def test_the_return_of_a_lost_machine_stands_among_the_events_of_its_job(jobs: Platform, call: Call) -> None:
-    back = {"seq": 3, "time": NOW, "kind": "returned", "level": "info", "reason": "node b is back after 9 s"}
-    jobs.canned["training"] = [back]
-    assert "node b is back after 9 s" in call("events", "mnist")[1]
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("returned", "node b is back after 9 s"),
+        ("recovered", "view 2: worker 3 died; continuing with 1 worker"),
+    ],
+)
+def test_the_end_of_a_failure_stands_among_the_events_of_its_job(
+    jobs: Platform, call: Call, kind: str, reason: str
+) -> None:
+    jobs.canned["training"] = [{"seq": 3, "time": NOW, "kind": kind, "level": "info", "reason": reason}]
+    assert reason in call("events", "mnist")[1]
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
