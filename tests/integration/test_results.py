@@ -136,7 +136,7 @@ def test_files_come_also_if_the_driver_dies_meanwhile_and_a_job_that_failed_has_
     more = "open('big.bin', 'wb').truncate(2**28); raise SystemExit('wrong data')"
     work = Work(ask, server, tmp_path, "2", str(tmp_path / "none"), more)
     stage = server.home / "jobs" / work.id / "incoming"
-    wait_until(lambda: any(path.stat().st_size > 2**16 for path in stage.glob("b/.*.part")), "no large file comes")
+    wait_until(lambda: any(_size(path) > 2**16 for path in stage.glob("b/.*.part")), "no large file comes")
     driver = driver_of(server.home, work.id)
     assert driver is not None
     os.kill(driver, signal.SIGKILL)
@@ -175,6 +175,14 @@ def test_a_machine_that_a_job_has_left_keeps_no_process_and_no_file_of_it(far: F
     work.end("stopped")
     assert {"metrics.csv", "metrics.csv.before-c"} <= work.names()
     wait_until(lambda: not (b.pids() | c.pids()), "processes are left over")
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 if it has come completely, and so has another name."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _lines(path: Path) -> int:
