@@ -63,15 +63,15 @@ class Table(Generic[R]):
         from rich.segment import Segment
         from rich.text import Text
 
-        columns = self._choose_columns(options.max_width)
-        *widths, last_width = _fit(self._measure(columns), options.max_width)
-        titles = [column.title for column in columns], ["dim"] * len(columns)
-        rows = (
-            (self._read(one, columns), [column.style(one) if column.style else "" for column in columns])
-            for one in self.records
-        )
-        for place, ((*others, last), styles) in enumerate((titles, *rows)):
-            is_title = place == 0
+        rows = self._read_rows()
+        all_widths = _measure(rows)
+        places = self._choose_columns(all_widths, options.max_width)
+        columns = [self.columns[place] for place in places]
+        *widths, last_width = _fit([all_widths[place] for place in places], options.max_width)
+        of_records = ([column.style(one) if column.style else "" for column in columns] for one in self.records)
+        for number, (row, styles) in enumerate(zip(rows, (["dim"] * len(columns), *of_records), strict=True)):
+            *others, last = [row[place] for place in places]
+            is_title = number == 0
             is_folded = is_title or self.is_folded
             lines = _fold(last, last_width, console) if is_folded else [_cut(last, last_width)]
             cells = [_cut(cell, width - _GAP_WIDTH) for cell, width in zip(others, widths, strict=True)]
@@ -93,21 +93,21 @@ class Table(Generic[R]):
         if self.below is not None:
             yield Text(self.below, style="dim")
 
-    def _choose_columns(self, max_width: int) -> Sequence[Column[R]]:
-        """Return the columns to show: the last one, with the reason, has precedence over columns that give way."""
-        widths = self._measure(self.columns)
-        widths[-1] = min(widths[-1], _LAST_FOLDED_WIDTH if self.is_folded else _LAST_CUT_WIDTH)
-        shown = list(zip(self.columns, widths, strict=True))
+    def _choose_columns(self, widths: Sequence[int], max_width: int) -> list[int]:
+        """Return the places of the columns to show: the last one has precedence over columns that give way.
+
+        Args:
+            widths: of all columns.
+            max_width: of the terminal. The last column, with the reason, need not be shown in its whole width.
+        """
+        enough = min(widths[-1], _LAST_FOLDED_WIDTH if self.is_folded else _LAST_CUT_WIDTH)
+        shown = list(enumerate([*widths[:-1], enough]))
         while sum(width + _GAP_WIDTH for _, width in shown) - _GAP_WIDTH > max_width:
-            weakest = max(shown, key=lambda one: one[0].gives_way)
-            if weakest[0].gives_way == 0:
+            weakest = max(shown, key=lambda one: self.columns[one[0]].gives_way)
+            if self.columns[weakest[0]].gives_way == 0:
                 break
             shown.remove(weakest)
-        return [column for column, _ in shown]
-
-    def _measure(self, columns: Sequence[Column[R]]) -> list[int]:
-        rows = [[column.title for column in columns], *(self._read(record, columns) for record in self.records)]
-        return [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+        return [place for place, _ in shown]
 
     def render_plain(self) -> str:
         r"""Return the table for a pipe: without wrapping, cuts or colours.
@@ -116,8 +116,8 @@ class Table(Generic[R]):
         >>> Table(columns, ["A", "BCD"], is_folded=True, below="and more").render_plain()
         'NAME  SIZE\na        1\nbcd      3\nand more'
         """
-        rows = [[column.title for column in self.columns], *map(self._read, self.records)]
-        widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+        rows = self._read_rows()
+        widths = _measure(rows)
         lines = []
         for row in rows:
             cells = []
@@ -127,9 +127,18 @@ class Table(Generic[R]):
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines if self.below is None else [*lines, self.below])
 
-    def _read(self, record: R, columns: Sequence[Column[R]] | None = None) -> list[str]:
-        values = [column.read(record) for column in columns or self.columns]
-        return ["" if value is None else clean(value) for value in values]
+    def _read_rows(self) -> list[list[str]]:
+        """Return the titles, and then the cells of each record."""
+        rows = [[column.title for column in self.columns]]
+        for record in self.records:
+            values = [column.read(record) for column in self.columns]
+            rows.append(["" if value is None else clean(value) for value in values])
+        return rows
+
+
+def _measure(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column."""
+    return [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
 
 
 def _fit(widths: list[int], max_width: int) -> list[int]:
