@@ -29,11 +29,12 @@ def hashing() -> dict[str, str]:
     """Return what must be equal in all workers that train at the same time, but may differ in the next run.
 
     The order of a set depends on the hashes of texts, and a program may depend on that order. Workers of an earlier
-    release seed the generators for each sample.
+    release seed the generators for each sample, or compare other checksums of their states.
     """
     return {
         "hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16],
         "seeding of samples": "per micro-batch",
+        "checksums of states": "XXH3 on CPUs",
     }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from legato.core.verification import VARIABLE, Orders, Recorded
 from legato.system.decoding import decode
@@ -28,23 +29,36 @@ class Recorder:
         orders: from ``legato verify``: what to do at which step.
         worker: number of the worker.
         items: returns the state, piece by piece.
+        device: on which the job trains.
         wait: waits until a view of the given number of workers is prepared or in force.
     """
 
     def __init__(
-        self, orders: Orders, worker: int, items: Callable[[], Iterable[Item]], wait: Callable[[int], None]
+        self,
+        orders: Orders,
+        worker: int,
+        items: Callable[[], Iterable[Item]],
+        device: torch.device,
+        wait: Callable[[int], None],
     ) -> None:
         self._orders = orders
         self._path = Path(orders.directory, f"worker-{worker}.jsonl")
         self._items = items
+        self._device = device
         self._wait = wait
         self._last_step = -1
 
     @classmethod
-    def ordered(cls, worker: int, items: Callable[[], Iterable[Item]], wait: Callable[[int], None]) -> Recorder | None:
+    def ordered(
+        cls,
+        worker: int,
+        items: Callable[[], Iterable[Item]],
+        device: torch.device,
+        wait: Callable[[int], None],
+    ) -> Recorder | None:
         """Return a recorder if ``legato verify`` started this process, else None."""
         text = os.environ.get(VARIABLE)
-        return None if text is None else cls(decode(text, Orders), worker, items, wait)
+        return None if text is None else cls(decode(text, Orders), worker, items, device, wait)
 
     def at_boundary(self, step: int, results: dict[str, Any], num_workers: int) -> None:
         """Write the checksums after a step, once per step, and wait if a change of the workers is planned here.
@@ -59,7 +73,7 @@ class Recorder:
         self._last_step = step
         # The length of a cache depends on the inputs of this worker; a cache is no part of the state.
         pieces = ((item.name, item.value) for item in self._items() if not item.is_cache)
-        sums = {**checksums(results.items()), **checksums(pieces)}
+        sums = {**checksums(results.items(), self._device), **checksums(pieces, self._device)}
         line = msgspec.json.encode(Recorded(step=step, num_workers=num_workers, sums=sums))
         with self._path.open("ab") as file:
             file.write(line + b"\n")

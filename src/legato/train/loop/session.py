@@ -32,12 +32,14 @@ from legato.train.membership.groups import Group, Pending
 from legato.train.membership.membership_client import MembershipClient
 from legato.train.membership.peer_memory import UnreadableLoan
 from legato.train.process import job
+from legato.train.process.allocator import LARGEST_KEPT_BYTES
 from legato.train.process.determinism import find_doubts
 from legato.train.process.program_sources import describe_program
 from legato.train.reduction.buckets import layout_of
 from legato.train.reduction.exchange import Exchange
 from legato.train.reduction.reducer import StepReducer
 from legato.train.state.agreement import Agreement, OnDifference
+from legato.train.state.checksums import checksums
 from legato.train.state.differences import describe
 from legato.train.state.numeric_environment import describe_environment
 from legato.train.state.training_state import TrainingState
@@ -84,12 +86,14 @@ class Session:
         self.outgoing: list[Pending] = []
         self.turn = Turn(lambda: self.membership.num_rounds)
         self.training_state = TrainingState(self.turn, self.device)
-        self.agreement = Agreement(self.training_state.items)
+        self.agreement = Agreement(self.training_state.items, self.device)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
         self._known_unshared: set[str] = set()
         self._known_obstacles: set[str] = set()
-        self._recorder = Recorder.ordered(self.membership.worker, self.training_state.items, self.membership.await_size)
+        self._recorder = Recorder.ordered(
+            self.membership.worker, self.training_state.items, self.device, self.membership.await_size
+        )
         if self._recorder is not None:
             # `legato verify` compares the recorded states: a difference must neither end the run nor be repaired.
             self._on_difference = "warn"
@@ -188,7 +192,8 @@ class Session:
                         fingerprint={**self._identity, **hashing(), **self._environment, **self._program},
                         num_micro_batches=self.layout.num_micro_batches,
                         shares_freely=self.shares_freely,
-                    )
+                    ),
+                    self._rehearse,
                 )
             try:
                 self.target = self._agree_on_target(entry)
@@ -201,6 +206,16 @@ class Session:
             # The program may print the loss on its way there: it gets the loss of the job's position instead of None.
             self.cursor.show_result_of(self.target)
             self._entry = entry
+
+    def _rehearse(self) -> None:
+        """Load the code and the memory that the first step in a view needs, before other workers wait for it."""
+        state_transfer.rehearse()
+        checksums([("rehearsal", torch.zeros(1, device=self.device))], self.device)
+        # The allocator keeps this memory for the gradients, except that of larger blocks.
+        kept = [parameter for parameter in self.reducer.parameters if parameter.nbytes <= LARGEST_KEPT_BYTES]
+        gradients = [torch.empty_like(parameter) for parameter in kept]
+        for gradient in gradients:
+            gradient.zero_()
 
     def try_to_load(self) -> None:
         """Receive the state, or provide it in the first view. If the view breaks, the worker has to join again."""
@@ -625,6 +640,9 @@ class Session:
             exact=self.is_exact,
             between_nodes=reducer.buckets_between_nodes,
         )
+        if exchange is not None and group.size > 1 and self.device.type == "cpu":
+            for bucket in exchange.buckets:
+                bucket.make_gradient()
         group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))
         if group.obstacle and group.obstacle not in self._known_obstacles and group.rank == 0:
             self._known_obstacles.add(group.obstacle)

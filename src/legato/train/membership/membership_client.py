@@ -163,15 +163,20 @@ class MembershipClient:
         group = Group(view, 0)
         self._connection = Connection(view, group, *self._make_exchange(group))
 
-    def meet_first(self, warm: wire.Warm) -> Entry:
+    def meet_first(self, warm: wire.Warm, meanwhile: Callable[[], None]) -> Entry:
         """Report that this worker is warm, and wait until it is a member of a view.
 
         Called again if that view broke before this worker had received the job's state.
+
+        Args:
+            warm: the report.
+            meanwhile: called while the driver and the other workers prepare the view.
         """
         assert self._link is not None
         self.has_state = False
         self._set_phase("warm")
         self._link.send(warm)
+        meanwhile()
         reason = "the state did not come"
         while True:
             if self._connection is not None:

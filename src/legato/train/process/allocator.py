@@ -13,7 +13,7 @@ from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_LARGEST_KEPT_BYTES: Final = 32 * 2**20
+LARGEST_KEPT_BYTES: Final = 32 * 2**20
 """What the library allows at most."""
 
 
@@ -24,4 +24,4 @@ def keep_large_blocks() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+    return bool(mallopt(_M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))

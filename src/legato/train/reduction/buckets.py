@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import threading
 from collections.abc import Sequence
 from itertools import accumulate, repeat
 from operator import is_not
@@ -41,7 +42,7 @@ class Bucket:
         positions: the parameters' places in the layout's flat list of parameters.
 
     Attributes:
-        gradient_views: one tensor per parameter, of its shape, always the same memory; `set_gradient` makes them.
+        gradient_views: one tensor per parameter, of its shape, always the same memory; `make_gradient` makes them.
     """
 
     def __init__(self, index: int, parameters: Sequence[torch.nn.Parameter], positions: Sequence[int]) -> None:
@@ -53,9 +54,23 @@ class Bucket:
         self.numel = sum(parameter.numel() for parameter in parameters)
         unit = max(1, _ALIGNMENT // self.dtype.itemsize)
         self._starts = list(accumulate((-(-each.numel() // unit) * unit for each in parameters), initial=0))
-        self._gradient: torch.Tensor | None = None
         self.gradient_views: list[torch.Tensor] = []
+        self._making = threading.Lock()
         self._cuts: dict[tuple[int, ...], tuple[list[list[int]], list[torch.Tensor]]] = {}
+
+    def make_gradient(self) -> None:
+        """Make this rank's gradients, if there are none: zeros, written once so that the system has given the memory.
+
+        While a view is prepared, a thread calls this beside the training.
+        """
+        with self._making:
+            if self.gradient_views:
+                return
+            flat = torch.empty(self._starts[-1], dtype=self.dtype, device=self.device).zero_()
+            self.gradient_views = [
+                flat[start : start + parameter.numel()].view(parameter.shape)
+                for start, parameter in zip(self._starts, self.parameters, strict=False)
+            ]
 
     def set_gradient(self, pieces: Sequence[torch.Tensor], scale: float) -> None:
         """Set this rank's gradients, `gradient_views`, to a sum times a factor.
@@ -64,12 +79,7 @@ class Bucket:
             pieces: of the sum; together they make up ``[numel]``.
             scale: the factor.
         """
-        if self._gradient is None:
-            self._gradient = torch.zeros(self._starts[-1], dtype=self.dtype, device=self.device)
-            self.gradient_views = [
-                self._gradient[start : start + parameter.numel()].view(parameter.shape)
-                for start, parameter in zip(self._starts, self.parameters, strict=False)
-            ]
+        self.make_gradient()
         sizes = tuple(piece.numel() for piece in pieces)
         if sizes not in self._cuts:
             self._cuts = {sizes: self._cut(sizes)}
@@ -107,7 +117,6 @@ class Bucket:
 
     def free(self) -> None:
         """Free the memory of this rank's gradients, because another layout is in use."""
-        self._gradient = None
         self.gradient_views = []
         self._cuts = {}
 

@@ -445,7 +445,8 @@ class StepReducer:
         Raises:
             BrokenView: a peer is gone; begin the step again in the next view, or `receive` its result there.
         """
-        group, pieces = self._group, self._pieces
+        group = self._group
+        pieces: list[Sequence[torch.Tensor]] = []
         if self._is_alone:
             tail, words = self._sum_alone(), [list(word)]
             faults.strike("reduce")
@@ -673,6 +674,8 @@ class _ExchangeThread:
             except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
                 self._failure = error
             finally:
+                # They hold the memory of their exchange, and the next job may come much later.
+                del jobs, job, proceed
                 with self._idle:
                     self._num_open -= 1
                     self._idle.notify_all()

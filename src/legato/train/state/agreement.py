@@ -33,6 +33,7 @@ class Agreement:
 
     Args:
         items: returns the state, piece by piece.
+        device: on which the job trains.
 
     Attributes:
         agreed_step: the last step after which all ranks were found to have the same state; None before the first check.
@@ -40,8 +41,9 @@ class Agreement:
         unshared: the caches that only one rank had in the last search, so they were not compared, and that rank.
     """
 
-    def __init__(self, items: Callable[[], Iterable[Item]]) -> None:
+    def __init__(self, items: Callable[[], Iterable[Item]], device: torch.device) -> None:
         self._items = items
+        self._device = device
         self._is_due = False
         self._num_steps_left = 0
         self._sums: dict[str, int] = {}
@@ -84,7 +86,7 @@ class Agreement:
 
     def sum_up(self, step: int) -> int:
         """Compute the checksum of the present state, after the given step."""
-        self._sums = checksums((item.name, item.value) for item in self._items())
+        self._sums = checksums(((item.name, item.value) for item in self._items()), self._device)
         self._step = step
         return combined(self._sums)
 
@@ -178,7 +180,7 @@ class Agreement:
             if held and len({(kind[0], len(kind)) for kind in held}) == 1:
                 common[name] = tuple(slice(min(extents)) for extents in zip(*(kind[1:] for kind in held), strict=True))
         sums = group.all_gather_object(
-            checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
+            checksums(((name, cache[common[name]]) for name, cache in caches.items() if name in common), self._device)
         )
         return {name for name in common if len({told[name] for told in sums if name in told}) == 1}
 

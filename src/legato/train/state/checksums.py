@@ -1,6 +1,8 @@
 """64-bit checksums of tensors and plain values, by which ranks find out whether they hold the same bits. Pure.
 
-A tensor is read as 64-bit words ``x``. Two sums are formed modulo ``2**64``: of ``w * x`` and of ``u * (x >> 32)``,
+In a job that trains on CPUs, the checksum of a tensor is its XXH3. XXH3 does not exist for GPUs, and a tensor may be in
+the memory of a GPU on one rank and in that of the host on another. So in all other jobs a tensor is read as 64-bit
+words ``x``, wherever it is. Two sums are formed modulo ``2**64``: of ``w * x`` and of ``u * (x >> 32)``,
 with odd pseudo-random weights ``w`` and ``u`` for each position. The first sum detects every change in the lower half
 of a word. The second sum is needed for the upper half: in the first sum the changes of two signs could cancel. Only
 integer sums are used, so the order of the additions and the device do not matter, and NaN is a value like any other.
@@ -15,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import torch
+import xxhash
 from numpy.typing import NDArray
 
 from legato.train.data.hashing import GAMMA, MASK, derive
@@ -41,13 +44,17 @@ _DEVICE_CHUNKS: Final = 2**9  # that a GPU multiplies at once: 64 MiB
 _HALF: Final = np.uint64(32)
 
 
-def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]]) -> dict[str, int]:
+def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]], device: torch.device) -> dict[str, int]:
     """Return a 64-bit checksum for each named tensor or plain value.
 
     All tensors of a device are summed before the first result is fetched, so the caller waits only once for a GPU.
 
+    Args:
+        items: names and values.
+        device: on which the job trains; checksums of jobs on CPUs are different ones.
+
     >>> one, other = torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])
-    >>> sums = checksums([("one", one), ("same", one.clone()), ("other", other)])
+    >>> sums = checksums([("one", one), ("same", one.clone()), ("other", other)], torch.device("cpu"))
     >>> sums["one"] == sums["same"], sums["one"] == sums["other"]
     (True, False)
     """
@@ -62,7 +69,10 @@ def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]]) -> dict[str, in
             tensor = tensor.to_dense()
         num_bytes = tensor.numel() * tensor.element_size()
         if tensor.device.type == "cpu":
-            found[name] = derive(_TAG, num_bytes, *_sums_of_host(tensor))
+            if device.type == "cpu":
+                found[name] = xxhash.xxh3_64_intdigest(_content_of(tensor).data)
+            else:
+                found[name] = derive(_TAG, num_bytes, *sum_words(words_of(tensor).numpy().view(np.uint64)))
         else:
             found[name] = 0  # keeps the order
             summed.setdefault(tensor.device, []).append((name, num_bytes, sum_words_on_device(words_of(tensor))))
@@ -96,16 +106,12 @@ def words_of(tensor: torch.Tensor) -> torch.Tensor:
     return filled.view(torch.int64)
 
 
-def _sums_of_host(tensor: torch.Tensor) -> tuple[int, ...]:
+def _content_of(tensor: torch.Tensor) -> NDArray[np.generic]:
+    """Return the values of a tensor in the memory of the host, in their logical order, without gaps."""
     if tensor.dtype not in _KNOWN_TO_NUMPY or tensor.is_conj() or tensor.is_neg():
-        return sum_words(words_of(tensor).numpy().view(np.uint64))
+        return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
     # A call of NumPy takes a fraction of the time of one of torch, and small tensors cost little else.
-    content = np.ascontiguousarray(tensor.numpy()).reshape(-1)
-    if content.nbytes % 8 == 0:
-        return sum_words(content.view(np.uint64))
-    content = content.view(np.uint8)
-    whole = content.size - content.size % 8
-    return *sum_words(content[:whole].view(np.uint64)), int.from_bytes(content[whole:].tobytes(), "little")
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1)
 
 
 def sum_words(words: Words, level: int = 0) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from legato.train.membership import peer_memory, state_transfer
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.membership.peer_memory import borrow
+from legato.train.reduction.buckets import Bucket
 
 LAYOUT = Layout(4, 2)
 SHORT = TensorDataset(torch.ones(8, 2))  # two steps
@@ -99,6 +100,30 @@ def test_another_order_of_sets_is_detected_but_its_checkpoints_can_be_used(
     saving_job.propose(second)
     assert second.end() == first.end()
     assert [said.last_step for said in second.said if isinstance(said, wire.Progress) and said.resumed] == [step]
+
+
+def test_a_joiner_has_loaded_code_and_memory_before_others_wait_for_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed: list[bool] = []
+    has_memory: list[bool] = []
+    set_gradient = Bucket.set_gradient
+    monkeypatch.setattr(state_transfer, "rehearse", lambda: rehearsed.append(True))
+
+    def note(bucket: Bucket, *rest: Any) -> None:
+        has_memory.append(bool(bucket.gradient_views))
+        set_gradient(bucket, *rest)
+
+    monkeypatch.setattr(Bucket, "set_gradient", note)
+    (first,) = job.begin(1, train_for_ever)
+    first.await_message(wire.Progress)
+    joiner = job.start(train_for_ever)
+    joiner.await_message(wire.Warm)
+    job.propose(first, joiner)
+    joiner.await_message(wire.Progress, view=2)
+    assert rehearsed == [True, True]
+    assert has_memory
+    assert all(has_memory)
 
 
 def test_a_joiner_has_the_modes_of_the_incumbents(job: Job) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -54,6 +56,27 @@ def test_round_trip(tree: Any) -> None:
         (tuple(p.shape), p.dtype) for p in parts
     ]
     assert same(state_transfer.put_together(again, parts), tree)
+
+
+def test_a_rehearsal_loads_all_code_of_a_transfer() -> None:
+    """Others wait for a worker that receives the state: it must not load modules of torch then."""
+    script = """
+import sys
+import torch
+from legato.train.membership import state_transfer
+
+state_transfer.rehearse()
+before = set(sys.modules)
+tree = {"models": [{"weight": torch.ones(3, 2), "empty": None}], "step": 3}
+skeleton, _ = state_transfer.take_apart(tree)
+header = state_transfer.decode(state_transfer.encode(skeleton))
+own = state_transfer.aligned(header, tree)
+specs = state_transfer.specs(header)
+state_transfer.put_together(header, [own[index] for index, spec in enumerate(specs) if spec.is_met_by(own[index])])
+print(sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_what_cannot_be_read_back_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -304,6 +305,25 @@ def test_a_missed_result_is_handed_on() -> None:
 
     first, second, third = run_ranks(3, play)
     assert first == second == third
+
+
+def test_a_worker_that_trains_alone_keeps_no_memory_of_its_last_view() -> None:
+    """Otherwise the first step of the next view would wait until the system has taken that memory back."""
+    step = Step(4, MICRO)
+
+    def play(group: Group) -> bool:
+        model = copy.deepcopy(TEMPLATE)
+        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        exchange = PrivateExchange(group, reducer.buckets, 4)
+        compute(model, reducer, exchange, group, step)
+        kept = weakref.ref(exchange.result(reducer.buckets[0])[0])
+        group.barrier()
+        del exchange
+        compute(model, reducer, PrivateExchange(ALONE, reducer.buckets, 4), ALONE, step)
+        reducer.close()
+        return kept() is None
+
+    assert run_ranks(2, play) == [True, True]
 
 
 @pytest.mark.parametrize("nodes", [None, ("a", "b")])

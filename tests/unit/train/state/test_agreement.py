@@ -477,7 +477,7 @@ def test_workers_compare_before_an_agreed_stop(saving_job: Job, tmp_path: Path, 
 
 def test_one_rank_that_asks_makes_all_compare() -> None:
     """Only rank 0 knows when a checkpoint is due."""
-    ranks = [Agreement(lambda: [Item("a", 1, "object", None)]) for _ in range(2)]
+    ranks = [Agreement(lambda: [Item("a", 1, "object", None)], torch.device("cpu")) for _ in range(2)]
     ranks[0].ask()
     for step in range(3):
         for rank in ranks:

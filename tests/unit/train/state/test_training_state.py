@@ -409,7 +409,7 @@ def test_a_model_that_changes_in_training_is_refused(change: Callable[[nn.Module
 def test_state_of_every_kind_can_be_compared(name: str) -> None:
     for item in kept(Keeping(VALUES[name])).items():
         assert item.name.endswith("in Keeping")
-        checksums([(item.name, item.value)])
+        checksums([(item.name, item.value)], torch.device("cpu"))
 
 
 class Caching(nn.Module):
