@@ -13,7 +13,7 @@ export interface SystemChart {
 /** Of more lines, only the newest workers are shown. */
 export const MAX_LINES = 12;
 
-const GB = 1e9;
+const GIB = 2 ** 30;
 
 interface Kind<T> {
   title: string;
@@ -25,9 +25,9 @@ interface Kind<T> {
 const OF_WORKERS: readonly Kind<SystemSeries["workers"][number]>[] = [
   { title: "Waiting for data", unit: " %", scale: 100, read: (worker) => worker.data_wait },
   { title: "GPU use", unit: " %", scale: 100, read: (worker) => worker.gpu_busy },
-  { title: "GPU memory", unit: " GB", scale: 1 / GB, read: (worker) => worker.gpu_memory_bytes },
+  { title: "GPU memory", unit: " GiB", scale: 1 / GIB, read: (worker) => worker.gpu_memory_bytes },
   { title: "CPU cores", unit: "", scale: 1, read: (worker) => worker.cpus },
-  { title: "Memory", unit: " GB", scale: 1 / GB, read: (worker) => worker.memory_bytes },
+  { title: "Memory", unit: " GiB", scale: 1 / GIB, read: (worker) => worker.memory_bytes },
 ];
 
 /** Return the charts of a job's workers, without those of which nothing was measured. */
@@ -58,12 +58,12 @@ export function chartMachine({ nodes }: SystemSeries): SystemChart[] {
   return [
     { title: `CPU cores of ${node.num_cpus}`, unit: "", lines: [line("CPU cores", node.cpus, 1)] },
     {
-      title: `Memory of ${(node.total_bytes / GB).toFixed(0)} GB`,
-      unit: " GB",
-      lines: [line("Memory", node.memory_bytes, 1 / GB)],
+      title: `Memory of ${(node.total_bytes / GIB).toFixed(0)} GiB`,
+      unit: " GiB",
+      lines: [line("Memory", node.memory_bytes, 1 / GIB)],
     },
     { title: "GPU use", unit: " %", lines: gpus.map((gpu) => line(name(gpu), gpu.busy, 100)) },
-    { title: "GPU memory", unit: " GB", lines: gpus.map((gpu) => line(name(gpu), gpu.memory_bytes, 1 / GB)) },
+    { title: "GPU memory", unit: " GiB", lines: gpus.map((gpu) => line(name(gpu), gpu.memory_bytes, 1 / GIB)) },
   ].filter(hasValues);
 }
 

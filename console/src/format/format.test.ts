@@ -70,9 +70,10 @@ describe("numbers", () => {
   it.each([
     [0, "0 B"],
     [999, "999 B"],
-    [1000, "1 kB"],
-    [3_420_000, "3.42 MB"],
-    [999_960, "1 MB"],
+    [1023, "1023 B"],
+    [1024, "1 KiB"],
+    [3_420_000, "3.26 MiB"],
+    [1_048_300, "1 MiB"],
   ])("%s bytes are %s", (numBytes, want) => {
     expect(formatBytes(numBytes)).toBe(want);
   });

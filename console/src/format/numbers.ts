@@ -1,6 +1,6 @@
 /** Numbers as people read them. A narrow no-break space stands between digits and units. */
 
-const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB", "PB"] as const;
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 
 /** Return a count with its thousands apart: `12 400`. */
 export function formatCount(count: number | null | undefined): string {
@@ -36,13 +36,13 @@ function sign(value: number): string {
   return value < 0 ? "−" : "";
 }
 
-/** Return bytes in the unit that suits: `512 B`, `3.4 MB`. */
+/** Return bytes in the unit that suits: `512 B`, `3.4 MiB`, as the commands write them. */
 export function formatBytes(numBytes: number | null | undefined): string {
   if (numBytes === null || numBytes === undefined) return "–";
   let size = numBytes;
   let unit = 0;
-  while (size >= 999.5 && unit < BYTE_UNITS.length - 1) {
-    size /= 1000;
+  while (size >= 1023.5 && unit < BYTE_UNITS.length - 1) {
+    size /= 1024;
     unit += 1;
   }
   const digits = unit === 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2;

@@ -75,7 +75,7 @@ it("a newline at the end is no line, and an empty text has none", () => {
 });
 
 it("compares programs file by file", () => {
-  const big = new Uint8Array(1_000_001);
+  const big = new Uint8Array(2 ** 20 + 1);
   const pack = (files: Record<string, Uint8Array>) => unpack(zipSync(files));
   const before = pack({
     "train.py": strToU8("lr = 0.1\nrun()\n"),
@@ -98,7 +98,7 @@ it("compares programs file by file", () => {
   });
   const found = compareCode(before, after);
   expect(found.map(({ path, kind, note }) => [path, kind, note])).toEqual([
-    ["data/big", "changed", "Larger than 1 MB, so its lines are not shown."],
+    ["data/big", "changed", "Larger than 1 MiB, so its lines are not shown."],
     ["empty.py", "added", "Empty file."],
     ["ends.py", "changed", "Only line ends differ."],
     ["model.bin", "changed", "Not a text file."],

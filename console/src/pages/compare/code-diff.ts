@@ -5,9 +5,9 @@ import { makeAddress, send } from "@/api/client";
 import { formatBytes } from "@/format/numbers";
 import { diffLines, type Hunk, splitLines } from "./line-diff";
 
-const MAX_ARCHIVE_BYTES = 30_000_000;
+const MAX_ARCHIVE_BYTES = 30 * 2 ** 20;
 /** Of larger files only the bytes are compared. */
-const MAX_TEXT_BYTES = 1_000_000;
+const MAX_TEXT_BYTES = 2 ** 20;
 /** Of one program. Files beyond are named only. */
 const MAX_TOTAL_BYTES = 40_000_000;
 const MAX_FILE_LINES = 20_000;
@@ -73,7 +73,7 @@ export function compareCode(before: Code, after: Code): FileDiff[] {
     }
     if (old && now && isSame(old, now)) return [];
     if (Math.max(sizeOf(old), sizeOf(now)) > MAX_TEXT_BYTES)
-      return [tell("Larger than 1 MB, so its lines are not shown.")];
+      return [tell("Larger than 1 MiB, so its lines are not shown.")];
     if (Math.min(left.chars, left.lines, left.steps) <= 0)
       return [tell("Too many differences to show: its lines are not compared.")];
     const [first, second] = [readText(old), readText(now)];

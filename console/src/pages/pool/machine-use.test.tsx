@@ -3,22 +3,22 @@ import { expect, it } from "vitest";
 import type { NodeState } from "./machine";
 import { sayUse } from "./machine-use";
 
-const GB = 1e9;
-const gpu = { device: "GPU-a", name: "H100", slots: [0], memory_bytes: GB, total_bytes: 80 * GB };
+const GIB = 2 ** 30;
+const gpu = { device: "GPU-a", name: "H100", slots: [0], memory_bytes: GIB, total_bytes: 80 * GIB };
 const node = {
   ...{ name: "a", num_slots: 1, num_usable: 1, num_free: 1, kind: null, traits: {}, labels: {}, gpu_types: {} },
   ...{ agent: null, address: null, metrics: null },
 } satisfies NodeState;
-const metrics = { cpus: 3.25, num_cpus: 16, memory_bytes: GB, total_bytes: 64 * GB, gpus: [] };
+const metrics = { cpus: 3.25, num_cpus: 16, memory_bytes: GIB, total_bytes: 64 * GIB, gpus: [] };
 
 it("a machine says what its programs use, as far as it is measured", () => {
   expect(sayUse(node)).toBe("");
-  expect(sayUse({ ...node, metrics })).toBe("CPU 3.3 of 16 · Memory 1 GB of 64 GB");
+  expect(sayUse({ ...node, metrics })).toBe("CPU 3.3 of 16 · Memory 1 GiB of 64 GiB");
   const gpus = [
     { ...gpu, busy: 0.25 },
     { ...gpu, busy: null },
   ];
   expect(sayUse({ ...node, metrics: { ...metrics, gpus } })).toMatch(
-    / · GPUs 25.? ?% busy · GPU memory 2 GB of 160 GB$/,
+    / · GPUs 25.? ?% busy · GPU memory 2 GiB of 160 GiB$/,
   );
 });

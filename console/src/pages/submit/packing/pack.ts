@@ -23,7 +23,7 @@ export interface Packed {
 }
 
 /** So many bytes are packed in a browser; what is larger is better sent by the command line. */
-const MAX_PACKED_BYTES = 256_000_000;
+const MAX_PACKED_BYTES = 256 * 2 ** 20;
 const ARCHIVE = /\.(zip|tar|tgz|tar\.gz)$/i;
 /** As the command line leaves out too. */
 const FOLDERS_OUT: ReadonlySet<string> = new Set([
