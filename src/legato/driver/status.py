@@ -24,6 +24,7 @@ from legato.driver.system_log import SystemLog
 NUM_EVENTS: Final = 20  # events shown in a status
 _TRAINS: Final = "train"
 _SMOOTHING_S: Final = 10.0  # after so many seconds, the weight of an old rate is a third
+_NUM_FIRST: Final = 2  # reports of a view that count alone: the first one includes the time of the change
 
 
 class Meter:
@@ -40,6 +41,8 @@ class Meter:
         self.data_waits = DataWaits()
         self.sent_bytes: dict[int, int] = {}
         self._measured_at: float | None = None
+        self._view = -1
+        self._num_in_view = 0
 
     def note_metrics(self, metrics: Metrics) -> None:
         """Keep the newest logged metrics."""
@@ -85,7 +88,9 @@ class Meter:
                 self.speeds.note(progress.view, size, num_samples, elapsed_s, now)
         if elapsed_s > 0:
             rate = num_samples / elapsed_s
-            weight = 1.0 if self.samples_per_s is None else 1 - math.exp(-elapsed_s / _SMOOTHING_S)
+            self._num_in_view = self._num_in_view + 1 if progress.view == self._view else 1
+            self._view = progress.view
+            weight = 1.0 if self._num_in_view <= _NUM_FIRST else 1 - math.exp(-elapsed_s / _SMOOTHING_S)
             self.samples_per_s = (self.samples_per_s or 0.0) * (1 - weight) + rate * weight
 
 

@@ -62,6 +62,19 @@ def test_the_speed_with_each_number_of_workers_is_measured_without_evaluations()
     assert build_status(job, meter, deque(), None, 300.0)["speeds"][0]["measured_s"] == speed["measured_s"], "no size"
 
 
+def test_the_speed_of_a_job_is_that_of_its_present_workers_at_once() -> None:
+    meter = Meter()
+    for step in range(1, 30):
+        meter.note(progress(1, step), 1, 2.0 * step)
+    assert meter.samples_per_s == pytest.approx(4.0)
+    # The first report of the next view includes the time of the change.
+    for step, at in enumerate((61.0, 62.0, 63.0), start=30):
+        meter.note(progress(2, step), 1, at)
+    assert meter.samples_per_s == pytest.approx(8.0)
+    meter.note(progress(2, 33), 1, 65.0)
+    assert 4.0 < meter.samples_per_s < 8.0, "within a view it is smoothed"
+
+
 def test_the_worker_that_waits_longest_for_data_sets_the_wait_of_the_job() -> None:
     job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set()), Meter()
     for number in (1, 2, 3):
