@@ -12,7 +12,8 @@ without a new version.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from operator import attrgetter, methodcaller
+from typing import Final, NamedTuple
 
 import torch
 
@@ -20,6 +21,8 @@ from legato.core.errors import ProgramError
 from legato.train.torch_private import copy_each, num_changes
 
 MAX_COMPARED_NUMEL: Final = 2**16
+_numel: Final = methodcaller("numel")
+_dtype: Final = attrgetter("dtype")
 _INTEGERS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -28,6 +31,9 @@ class MovingBuffers:
 
     Args:
         buffers: each once; None for one that the program has registered without a tensor.
+
+    Attributes:
+        has_empty: a buffer is still None.
     """
 
     def __init__(self, buffers: Sequence[torch.Tensor | None]) -> None:
@@ -37,14 +43,10 @@ class MovingBuffers:
         self._bits: list[torch.Tensor | None] = [None] * len(buffers)
         self._known: tuple[int, ...] = ()
         self._known_encoding: _Encoding | None = None
+        self._known_pairs: list[_Pairs] | None = None
         self._unknown: tuple[int, ...] = tuple(range(len(buffers)))
         self._late = frozenset(index for index, buffer in enumerate(buffers) if buffer is None)
         self.adopt(buffers)
-
-    @property
-    def has_empty(self) -> bool:
-        """Whether a buffer is still None."""
-        return any(self._buffers[index] is None for index in self._late)
 
     def adopt(self, buffers: Sequence[torch.Tensor | None]) -> None:
         """Watch from now on the buffers that were None and are tensors now.
@@ -58,6 +60,8 @@ class MovingBuffers:
                 self._base[index] = buffer.detach().clone()
                 self._bits[index] = _bits_of(self._base[index])
                 self._versions[index] = num_changes(buffer)
+                self._known_pairs = None
+        self.has_empty = any(buffer is None for buffer in self._buffers)
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -67,7 +71,7 @@ class MovingBuffers:
     def know(self, indices: Sequence[int]) -> None:
         """Set which buffers have moved in some step so far."""
         self._known = tuple(sorted(set(indices)))
-        self._known_encoding = None
+        self._known_encoding = self._known_pairs = None
         self._unknown = tuple(index for index in range(len(self)) if index not in set(indices))
 
     def __len__(self) -> int:
@@ -91,19 +95,21 @@ class MovingBuffers:
         strays = self._find_strays()
         return sorted([*self._known, *strays]) if strays else list(self._known)
 
-    def _held(self, index: int) -> torch.Tensor:
-        buffer = self._buffers[index]
-        if buffer is None:
+    def _held(self, indices: Sequence[int]) -> list[torch.Tensor]:
+        buffers = [buffer for index in indices if (buffer := self._buffers[index]) is not None]
+        if len(buffers) < len(indices):
             raise ProgramError(
                 "The forward pass changes a buffer on another worker that is still None on this one: it was registered "
                 "without a tensor, and set by some micro-batches only. Register it with a tensor "
                 "(self.register_buffer(name, torch.zeros(...))) and write into it."
             )
-        return buffer
+        return buffers
 
     def _find_strays(self) -> list[int]:
         """Return which of the buffers that are not known to move the current micro-batch has changed."""
         strays: list[int] = []
+        if not self._unknown:
+            return strays
         on_gpu: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         for index in self._unknown:
             buffer = self._buffers[index]
@@ -142,7 +148,7 @@ class MovingBuffers:
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""
-        return sum(_encoded_numel(self._held(index)) for index in indices)
+        return sum(map(_encoded_numel, self._held(indices)))
 
     def read(self, indices: Sequence[int], *, first: bool) -> torch.Tensor:
         """Encode the contribution of this micro-batch to some buffers.
@@ -154,11 +160,11 @@ class MovingBuffers:
         Shapes:
             Returns float64 ``[numel(indices)]``, on the device of the first of the buffers: nothing waits for a GPU.
         """
-        buffers = [self._held(index) for index in indices]
+        buffers = self._held(indices)
         return self._encoding(indices, buffers).encode(buffers, first=first)
 
     def _encoding(self, indices: Sequence[int], buffers: Sequence[torch.Tensor]) -> _Encoding:
-        if tuple(indices) != self._known:
+        if not self._are_known(indices):
             return _Encoding(buffers)
         if self._known_encoding is None:
             self._known_encoding = _Encoding(buffers)
@@ -176,10 +182,37 @@ class MovingBuffers:
 
     @torch.no_grad()
     def _take_base(self, indices: Sequence[int]) -> None:
-        buffers = [self._held(index) for index in indices]
-        _copy_by_dtype(buffers, [self._base[index] for index in indices])
-        for index, buffer in zip(indices, buffers, strict=True):
-            self._versions[index] = num_changes(buffer)
+        if self.has_empty:
+            self._held(indices)
+        for pairs in self._pairs(indices):
+            copy_each(pairs.buffers, pairs.bases)
+        if not self._are_known(indices):
+            self._note_versions(indices)
+
+    def _pairs(self, indices: Sequence[int]) -> list[_Pairs]:
+        """Return some buffers, those that are not None, with their values at the start of the step, by dtype."""
+        if self._known_pairs is not None and self._are_known(indices):
+            return self._known_pairs
+        kinds: dict[torch.dtype, _Pairs] = {}
+        for index in indices:
+            buffer = self._buffers[index]
+            if buffer is not None:
+                pairs = kinds.setdefault(buffer.dtype, _Pairs([], []))
+                pairs.buffers.append(buffer)
+                pairs.bases.append(self._base[index])
+        if self._are_known(indices):
+            self._known_pairs = list(kinds.values())
+        return list(kinds.values())
+
+    def _are_known(self, indices: Sequence[int]) -> bool:
+        """Return whether these are exactly the buffers known to move, whose versions are not asked for."""
+        return tuple(indices) == self._known
+
+    def _note_versions(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            buffer = self._buffers[index]
+            if buffer is not None:
+                self._versions[index] = num_changes(buffer)
 
     def commit(self, indices: Sequence[int], total: torch.Tensor, num_micro_batches: int) -> None:
         """Set some buffers to the result of the step.
@@ -204,15 +237,17 @@ class MovingBuffers:
 
     @torch.no_grad()
     def _set_base(self, indices: Sequence[int]) -> None:
-        held = [(index, buffer) for index in indices if (buffer := self._buffers[index]) is not None]
-        if held:
-            _copy_by_dtype([self._base[index] for index, _ in held], [buffer for _, buffer in held])
-        for index, buffer in held:
-            self._versions[index] = num_changes(buffer)
+        for pairs in self._pairs(indices):
+            copy_each(pairs.bases, pairs.buffers)
+        if not self._are_known(indices):
+            self._note_versions(indices)
 
     def rebase(self) -> None:
         """Use the buffers' present values, which were loaded, as the values at the start of the step."""
-        self._set_base(range(len(self)))
+        everything = range(len(self))
+        self._set_base(everything)
+        # Also of those that are known to move: `know` may follow with fewer of them.
+        self._note_versions(everything)
 
 
 def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
@@ -253,15 +288,11 @@ def _bits_of(buffer: torch.Tensor) -> torch.Tensor | None:
     return None if whole is None else buffer.detach().view(whole)
 
 
-def _copy_by_dtype(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    """Copy tensors into others of the same dtypes. A GPU copies tensors of one dtype at once, and others one by one."""
-    kinds: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-    for target, value in zip(targets, values, strict=True):
-        into, source = kinds.setdefault(target.dtype, ([], []))
-        into.append(target)
-        source.append(value)
-    for into, source in kinds.values():
-        copy_each(into, source)
+class _Pairs(NamedTuple):
+    """Buffers of one dtype, which a GPU copies at once, and their values at the start of the step."""
+
+    buffers: list[torch.Tensor]
+    bases: list[torch.Tensor]
 
 
 class _Encoding:
@@ -276,6 +307,7 @@ class _Encoding:
 
     def __init__(self, buffers: Sequence[torch.Tensor]) -> None:
         device = buffers[0].device
+        self._numels, self._dtypes = list(map(_numel, buffers)), list(map(_dtype, buffers))
         self._sizes = [_encoded_numel(buffer) for buffer in buffers]
         self._usual = [index for index, buffer in enumerate(buffers) if buffer.dtype == torch.float32]
         self._whole = [index for index, buffer in enumerate(buffers) if not _is_averaged(buffer)]
@@ -304,9 +336,7 @@ class _Encoding:
     @torch.no_grad()
     def encode(self, buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
         """Return a new tensor with the buffers' values; without ``first``, integers count as zero."""
-        if [_encoded_numel(buffer) for buffer in buffers] != self._sizes or any(
-            buffers[index].dtype != torch.float32 for index in self._usual
-        ):
+        if list(map(_numel, buffers)) != self._numels or list(map(_dtype, buffers)) != self._dtypes:
             raise ProgramError(
                 "A buffer that the forward pass changes has another size or dtype than in earlier steps. Register it "
                 "with a tensor of its final shape (self.register_buffer(name, torch.zeros(...))) and write into it."

@@ -82,6 +82,28 @@ def test_one_that_has_moved_once_is_watched_forever() -> None:
     assert watched.moved() == [0]
 
 
+def test_a_buffer_that_is_no_longer_known_to_move_does_not_move_after_a_load() -> None:
+    buffer = torch.zeros(2)
+    watched = MovingBuffers([buffer])
+    watched.know([0])
+    buffer += 1.0  # as a load does
+    watched.rebase()
+    watched.know([])
+    assert watched.moved() == []
+
+
+def test_a_buffer_that_is_set_late_is_restored_with_the_others() -> None:
+    buffer, late = torch.zeros(2), torch.ones(2)
+    watched = MovingBuffers([buffer, None])
+    watched.know([0, 1])
+    watched.accept()
+    watched.adopt([buffer, late])
+    buffer += 1.0
+    late += 1.0
+    watched.restore()
+    assert (buffer.tolist(), late.tolist()) == ([0.0, 0.0], [1.0, 1.0])
+
+
 def test_rebase_takes_what_was_loaded() -> None:
     buffer = torch.zeros(2)
     watched = MovingBuffers([buffer])
