@@ -25,7 +25,7 @@ class Whole(NamedTuple):
     """The tensors of a data set that can be indexed as a whole, and the rows of them that it has (None: all)."""
 
     tensors: tuple[torch.Tensor, ...]
-    rows: Indices | None
+    rows: torch.Tensor | None
 
 
 class FetchError(Exception):
@@ -68,17 +68,17 @@ class Fetcher:
 
     def __call__(self, key: Key) -> Any:
         """Return the batch of a key. Raises FetchError from the error of the data set or the collation."""
-        samples = self.order.samples(key)
+        index = self.order.index(key)
         if self._whole is not None:
-            return _fetch_whole(self._whole, samples)
-        items = self._fetch_many(key, samples) if self._takes_many else self._fetch_each(key, samples)
+            return _fetch_whole(self._whole, index)
+        numbers = index.tolist()
+        items = self._fetch_many(key, numbers) if self._takes_many else self._fetch_each(key, numbers)
         try:
             return (self.collate_fn or default_collate)(items)
         except Exception as error:
             raise FetchError(f"collating them raised {told(error)}") from error
 
-    def _fetch_many(self, key: Key, samples: Indices) -> list[Any]:
-        numbers = samples.tolist()
+    def _fetch_many(self, key: Key, numbers: list[int]) -> list[Any]:
         seed_samples(self.seed, key.epoch, numbers[0])
         try:
             items: list[Any] = self.dataset.__getitems__(numbers)  # type: ignore[attr-defined]
@@ -88,8 +88,8 @@ class Fetcher:
             raise FetchError(f"__getitems__ gave {len(items)} samples for {len(numbers)} numbers")
         return items
 
-    def _fetch_each(self, key: Key, samples: Indices) -> list[Any]:
-        numbers, dataset = samples.tolist(), self.dataset
+    def _fetch_each(self, key: Key, numbers: list[int]) -> list[Any]:
+        dataset = self.dataset
         items: list[Any] = []
         seed_samples(self.seed, key.epoch, numbers[0])
         try:
@@ -124,10 +124,10 @@ def _takes_many(dataset: object) -> bool:
     return callable(getattr(dataset, "__getitems__", None))
 
 
-def _fetch_whole(whole: Whole, samples: Indices) -> list[torch.Tensor]:
+def _fetch_whole(whole: Whole, index: torch.Tensor) -> list[torch.Tensor]:
     try:
-        # A shuffled order is a read-only array, which torch does not accept.
-        index = torch.from_numpy(samples.copy() if whole.rows is None else whole.rows[samples])
+        if whole.rows is not None:
+            index = whole.rows.index_select(0, index)
         return [tensor.index_select(0, index if tensor.is_cpu else index.to(tensor.device)) for tensor in whole.tensors]
     except Exception as error:
         raise FetchError(f"reading them raised {told(error)}") from error
@@ -147,14 +147,14 @@ def _whole(dataset: object) -> Whole | None:
     return None
 
 
-def _rows(indices: Sequence[int], num_inner: int) -> Indices | None:
+def _rows(indices: Sequence[int], num_inner: int) -> torch.Tensor | None:
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0:
         return None
     # Reading sample by sample, negative numbers count from the end, and wrong numbers raise an error at that sample.
     if rows.min() < 0 or rows.max() >= num_inner:
         return None
-    return rows.astype(np.int64, copy=False)
+    return torch.from_numpy(rows.astype(np.int64))
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from legato.core.errors import DataError, LayoutError
@@ -120,6 +121,8 @@ class Order:
     (2, [8, 9])
     """
 
+    num_epochs = 1
+
     def __init__(self, num_samples: int, layout: Layout, seed: int, shuffle: bool = True) -> None:
         if num_samples <= 0:
             raise DataError(
@@ -131,22 +134,13 @@ class Order:
                 f"Take global_batch_size={num_samples} or less, or a larger data set."
             )
         self.num_samples = num_samples
+        self.num_steps = -(-num_samples // layout.global_batch_size)
         self.layout = layout
         self.seed = seed
         self.shuffle = shuffle
         # Two epochs at a time: the loader reads ahead into the next epoch while the last steps of one are still
         # trained.
-        self._permutations: dict[int, Indices] = {}
-
-    @property
-    def num_steps(self) -> int:
-        """Return the number of steps of an epoch."""
-        return -(-self.num_samples // self.layout.global_batch_size)
-
-    @property
-    def num_epochs(self) -> int:
-        """A pass is one epoch."""
-        return 1
+        self._permutations: dict[int, torch.Tensor] = {}
 
     def epochs_before(self, step: int) -> int:
         """Return 1 after the last step, else 0."""
@@ -154,7 +148,8 @@ class Order:
 
     def num_samples_of(self, step: int) -> int:
         """Return the number of samples of a step: one global batch, or fewer in the last step."""
-        self._check_step(step)
+        if not 0 <= step < self.num_steps:
+            raise IndexError(f"an epoch has {self.num_steps} steps: none has index {step}")
         size = self.layout.global_batch_size
         return min(size, self.num_samples - step * size)
 
@@ -167,31 +162,33 @@ class Order:
         return tuple(self.samples(Key(epoch, step, index)) for index in range(self.num_micro_batches_of(step)))
 
     def samples(self, key: Key) -> Indices:
-        """Return the sample numbers of one micro-batch."""
-        if not 0 <= key.index < self.num_micro_batches_of(key.step):
-            raise IndexError(
-                f"step {key.step} has {self.num_micro_batches_of(key.step)} micro-batches: none has index {key.index}"
-            )
+        """Return the sample numbers of one micro-batch, read-only."""
+        return _read_only(self.index(key))
+
+    def index(self, key: Key) -> torch.Tensor:
+        """Return `samples` as a tensor, int64 ``[n]``: a part of the order, which the caller must not change."""
+        num_micro_batches = self.num_micro_batches_of(key.step)
+        if not 0 <= key.index < num_micro_batches:
+            raise IndexError(f"step {key.step} has {num_micro_batches} micro-batches: none has index {key.index}")
         size = self.layout.micro_batch_size
         start = key.step * self.layout.global_batch_size + key.index * size
         stop = min(start + size, self.num_samples)
         if not self.shuffle:
-            return np.arange(start, stop, dtype=np.int64)
-        return self.permutation(key.epoch)[start:stop]
+            return torch.arange(start, stop, device="cpu")
+        return self._permutation(key.epoch)[start:stop]
 
     def permutation(self, epoch: int) -> Indices:
         """Return all sample numbers in the order of a shuffled epoch, int64 ``[num_samples]``, read-only."""
+        return _read_only(self._permutation(epoch))
+
+    def _permutation(self, epoch: int) -> torch.Tensor:
         known = self._permutations.get(epoch)
         if known is None:
             while len(self._permutations) > 1:
                 del self._permutations[min(self._permutations)]
-            known = _shuffled(self.num_samples, derive(ORDER, self.seed, epoch))
+            known = torch.from_numpy(_shuffled(self.num_samples, derive(ORDER, self.seed, epoch)))
             self._permutations[epoch] = known
         return known
-
-    def _check_step(self, step: int) -> None:
-        if not 0 <= step < self.num_steps:
-            raise IndexError(f"an epoch has {self.num_steps} steps: none has index {step}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_permutations": {}}
@@ -207,9 +204,13 @@ def _shuffled(num_samples: int, start: int) -> Indices:
     words ^= words >> np.uint64(27)
     words *= np.uint64(0x94D0_49BB_1331_11EB)
     words ^= words >> np.uint64(31)
-    places = np.argsort(words).astype(np.int64, copy=False)
-    places.flags.writeable = False
-    return places
+    return np.argsort(words).astype(np.int64, copy=False)
+
+
+def _read_only(numbers: torch.Tensor) -> Indices:
+    array: Indices = numbers.numpy()
+    array.flags.writeable = False
+    return array
 
 
 def epochs_before(order: Steps, epoch: int, step: int) -> int:
