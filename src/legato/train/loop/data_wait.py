@@ -29,7 +29,6 @@ class DataWait:
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self._began_at = 0.0
         self._loading_s = 0.0
         self._committed_at: float | None = None
         self._view = -1
@@ -41,13 +40,9 @@ class DataWait:
         """Leave out the time since the last step."""
         self._committed_at = None
 
-    def begin_load(self) -> None:
-        """Note that the worker waits for a batch from now on."""
-        self._began_at = self._clock()
-
-    def end_load(self) -> None:
-        """Note that the batch has come."""
-        self._loading_s += self._clock() - self._began_at
+    def add_load(self, seconds: float) -> None:
+        """Note how long the worker has waited for a batch."""
+        self._loading_s += seconds
 
     def end_step(self, view: int) -> tuple[float, float]:
         """Note the commit of a step in a view.

@@ -329,8 +329,9 @@ class Run:
                 "run.backward was called where no micro-batch is being computed. Take the batches from "
                 "run.batches(train_set), instead of a DataLoader of your own, and call it in that loop."
             )
-        self._session.reducer.note_loss(loss)
-        self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
+        reducer = self._session.reducer
+        reducer.note_loss(loss)
+        reducer.backward(loss if scaler is None else scaler.scale(loss))
 
     def note_loss(self, loss: float) -> None:
         """Note the loss of a micro-batch for progress, charts and metrics, if the program does not call `backward`.

@@ -430,6 +430,8 @@ class Session:
 
     def finish_sending(self) -> None:
         """Wait until the state is sent to all joiners that are alive: after this call it may change."""
+        if not self.outgoing:
+            return
         outgoing, self.outgoing = self.outgoing, []
         with contextlib.suppress(BrokenView):
             # The next collective notices a peer that is gone.

@@ -88,7 +88,7 @@ class OptimizerGuard:
 
             @functools.wraps(torch.optim.Optimizer.zero_grad)
             def zero_grad(_: torch.optim.Optimizer, set_to_none: bool = True) -> None:
-                if _has_gradient(optimizer):
+                if turn.stepped or _has_gradient(optimizer):
                     clear(set_to_none)
 
             optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]

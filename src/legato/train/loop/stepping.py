@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -17,12 +17,14 @@ import torch
 
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
+from legato.core.span import Span
 from legato.train.data.order import Key, Steps, epochs_before
 from legato.train.data.seeds import seed_micro_batch
 from legato.train.loop.data_wait import DataWait
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
 from legato.train.membership.connection import Leave
+from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.exchange import Division, Exchange
 from legato.train.state.agreement import NO_WORD
@@ -98,12 +100,12 @@ class Stepper:
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
                     break
-                number = session.membership.connection.view.number
+                group, is_first = session.membership.group, session.is_first_step
                 assert exchange is not None
-                division, rank, is_first = exchange.division, session.membership.rank, session.is_first_step
+                number, division = group.view.number, exchange.division
                 if followed != (number, division, step, is_first):
-                    loader.follow(keys(order, pass_index, step, division, rank, is_first=is_first))
-                yield from self._turns(order, step, loader, exchange)
+                    loader.follow(keys(order, pass_index, step, division, group.rank, is_first=is_first))
+                yield from self._turns(order, step, loader, exchange, group, is_first=is_first)
                 # If the step broke, the loader receives the coming keys again.
                 followed = (number, division, step + 1, False)
         finally:
@@ -142,36 +144,37 @@ class Stepper:
         if leaving is not None:
             raise leaving
 
-    def _turns(self, order: Steps, step: int, loader: Source, exchange: Exchange) -> Iterator[Any]:
-        session = self._session
-        group, reducer = session.membership.group, session.reducer
+    def _turns(
+        self, order: Steps, step: int, loader: Source, exchange: Exchange, group: Group, *, is_first: bool
+    ) -> Iterator[Any]:
+        session, reducer = self._session, self._session.reducer
+        turn, training_state, seed = session.turn, session.training_state, session.seed
         num_micro_batches = order.num_micro_batches_of(step)
         full = session.layout.micro_batch_size
         self._num_samples = order.num_samples_of(step)
         last = self._num_samples - (num_micro_batches - 1) * full
         job_step = session.cursor.step
         faults.at_step(job_step + 1)
-        began, cost_s, num_turns = perf_counter(), 0.0, 0
-        division, is_first = exchange.division, session.is_first_step
+        began, cost_s = perf_counter(), 0.0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round, is_first=is_first)
-        for micro_batch in micro_batches_of(order, step, division, group.rank, is_first=is_first):
-            self._data_wait.begin_load()
+        micro_batches, is_ghost = _run_for(span), not span.num_items
+        for micro_batch in micro_batches:
+            asked = perf_counter()
             key, batch = loader.take()
-            self._data_wait.end_load()
-            assert (key.step, key.index) == (step, micro_batch), (key, step, micro_batch)
             loaded = perf_counter()
-            session.turn.begin()
-            reducer.begin_micro_batch(micro_batch, ghost=not span.num_items)
-            seed_micro_batch(session.seed, job_step, micro_batch)
+            self._data_wait.add_load(loaded - asked)
+            assert key.step == step and key.index == micro_batch, (key, step, micro_batch)
+            turn.begin()
+            reducer.begin_micro_batch(micro_batch, ghost=is_ghost)
+            seed_micro_batch(seed, job_step, micro_batch)
             faults.strike("forward")
             cost_s += perf_counter() - loaded
             yield batch
             reducer.check_complete()
-            session.training_state.end_turn(stepped=session.turn.stepped)
+            training_state.end_turn(stepped=turn.stepped)
             cost_s += reducer.last_cost_s
-            num_turns += 1
-        if self._fixed_cost.is_measuring and session.turn.stepped:
-            self._note_cost(perf_counter() - began, cost_s, num_turns)
+        if self._fixed_cost.is_measuring and turn.stepped:
+            self._note_cost(perf_counter() - began, cost_s, len(micro_batches))
 
     def _note_cost(self, step_s: float, cost_s: float, num_turns: int) -> None:
         session = self._session
@@ -184,9 +187,12 @@ class Stepper:
     def _run_round(self) -> None:
         session = self._session
         reducer, membership = session.reducer, session.membership
+        # A rank that is alone has no costs and no state to compare.
+        has_peers = membership.size > 1
         try:
-            ours, costs = membership.word(may_join=True), reducer.word()
-            agreement = session.agreement.word(session.cursor.differed_step)
+            ours = membership.word(may_join=True)
+            costs = reducer.word() if has_peers else []
+            agreement = session.agreement.word(session.cursor.differed_step) if has_peers else []
             words = reducer.run_round([*ours, *costs, *agreement])
         except BrokenView as error:
             try:
@@ -198,8 +204,9 @@ class Stepper:
         else:
             completed = True
             membership.hear(words)
-            reducer.hear([word[len(ours) : len(ours) + len(costs)] for word in words])
-            session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
+            if has_peers:
+                reducer.hear([word[len(ours) : len(ours) + len(costs)] for word in words])
+                session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
             # Joiners that received state have taken part in this round, so the whole state has arrived.
             session.finish_sending()
             session.end_first_step()
@@ -291,10 +298,16 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
-def micro_batches_of(order: Steps, step: int, division: Division, rank: int, *, is_first: bool = False) -> list[int]:
-    """Return the micro-batches that a rank runs. A rank without any runs the first one; its result is not used."""
-    span = division.assign(order.num_micro_batches_of(step), is_first=is_first).spans[rank]
-    return list(range(span.start, span.stop)) or [0]
+def micro_batches_of(
+    order: Steps, step: int, division: Division, rank: int, *, is_first: bool = False
+) -> Sequence[int]:
+    """Return the micro-batches that a rank runs in a step."""
+    return _run_for(division.assign(order.num_micro_batches_of(step), is_first=is_first).spans[rank])
+
+
+def _run_for(span: Span) -> Sequence[int]:
+    """Return the micro-batches that are run for a span: for an empty one the first, whose result is not used."""
+    return range(*span) if span.num_items else (0,)
 
 
 def keys(

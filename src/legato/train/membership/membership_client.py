@@ -105,7 +105,8 @@ class MembershipClient:
         flags = 0 if may_join else EVALUATING
         if self._link is not None and self._link.stop_reason is not None:
             flags |= STOP
-        return [self.num_rounds, self.connection.view.number, self._vote(may_join), flags]
+        current = self.connection.view
+        return [self.num_rounds, current.number, self._vote(current, may_join), flags]
 
     def hear(self, words: Sequence[Sequence[int]]) -> None:
         """Evaluate the control words of a complete round; every rank comes to the same result.
@@ -113,23 +114,27 @@ class MembershipClient:
         Raises:
             ProgramError: the ranks are not in the same round.
         """
-        places = [(word[0], word[1], "evaluating" if word[3] & EVALUATING else "training") for word in words]
-        if len(set(places)) > 1:
-            told = ", ".join(
-                f"rank {rank}: {what} in round {n} of view {v}" for rank, (n, v, what) in enumerate(places)
-            )
-            raise ProgramError(f"The workers have made different calls ({told}). {LOST_STEP}")
+        first, all_flags = words[0], 0
+        for word in words:
+            if word[:2] != first[:2] or (word[3] ^ first[3]) & EVALUATING:
+                told = ", ".join(
+                    f"rank {rank}: {'evaluating' if flags & EVALUATING else 'training'} in round {n} of view {v}"
+                    for rank, (n, v, _, flags) in enumerate(word[:4] for word in words)
+                )
+                raise ProgramError(f"The workers have made different calls ({told}). {LOST_STEP}")
+            all_flags |= word[3]
         # An agreement stays until the ranks carry it out: an evaluation may come in between.
-        self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
-        self._stop_agreed = any(word[3] & STOP for word in words)
+        self._agreed = self._agreed or agreed_view([word[2] for word in words], self.connection.view.number)
+        self._stop_agreed = bool(all_flags & STOP)
 
     @property
     def stop_agreed(self) -> bool:
         """All ranks end after this round."""
         return self._stop_agreed
 
-    def _vote(self, may_join: bool) -> int:
-        current = self.connection.view
+    def _vote(self, current: View, may_join: bool) -> int:
+        if not self._built:
+            return current.number
         with self._wake:
             newest = max(self._built, default=0)
             if newest <= current.number:

@@ -306,16 +306,15 @@ def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
     for index, gradient in enumerate(gradients):
         if gradient is None:
             continue
-        place = gradient.data_ptr()
-        # Gradients of two parameters may be views of one tensor.
+        # Gradients of two parameters may be one tensor; two tensors with one memory have none of their own.
         if (
-            place in seen
+            id(gradient) in seen
             or gradient.requires_grad
             or not gradient.is_contiguous()
             or not torch_private.has_own_memory(gradient)
         ):
             gradients[index] = gradient.detach().clone(memory_format=torch.contiguous_format)
-        seen.add(place)
+        seen.add(id(gradient))
     return gradients
 
 

@@ -89,8 +89,8 @@ class Notes:
         self.last = {name: tuple(numbers[1 + index :: len(names)]) for index, name in enumerate(names)}
 
     def _digest(self) -> int:
-        # Of 32 bits: the sum over two million micro-batches is exact.
-        return zlib.crc32("\0".join(self._names or ()).encode())
+        # Of 32 bits: the sum over two million micro-batches is exact. Of no names it is 0.
+        return zlib.crc32("\0".join(self._names).encode()) if self._names else 0
 
 
 def _list(names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from legato.core.errors import ProgramError
-from legato.core.span import Addition, Span, num_merges
+from legato.core.span import Span, num_merges
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.process import faults
@@ -31,9 +31,9 @@ from legato.train.reduction.buckets import (
 )
 from legato.train.reduction.buffers import MovingBuffers, describe_kinds
 from legato.train.reduction.device_exchange import after_present_work
-from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, fold
+from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange
 from legato.train.reduction.notes import Notes
-from legato.train.reduction.vectors import VectorSum, sum_vectors
+from legato.train.reduction.vectors import VectorSum, fold_own, sum_vectors
 
 # There the number is known already, and to read it is the fastest.
 _READ_AT_ONCE: Final = {"cpu"}
@@ -147,10 +147,10 @@ class StepReducer:
         self.notes.begin_step(num_micro_batches)
         self._is_alone = group.size == 1
         self._own_sum = OwnSum()
-        shared = () if self._is_alone else self._buckets
-        self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in shared]
+        if not self._is_alone:
+            self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in self._buckets]
+            self._present = [False] * len(self.parameters)
         self._losses: list[list[torch.Tensor | float]] = []
-        self._present = [False] * len(self.parameters)
         self._moved: set[int] = set()
         self._moved_sum = VectorSum()
         self._strays: dict[int, dict[int, torch.Tensor]] = {}
@@ -199,6 +199,7 @@ class StepReducer:
             self.buffers.restore()
         self._micro_batch, self._ghost = micro_batch, ghost
         self._num_merges = 0 if ghost else num_merges(self.span.start, micro_batch)
+        self._weight = self._last / self._full if micro_batch == self._num_micro_batches - 1 else 1.0
         self._is_last = ghost or micro_batch == self.span.stop - 1
         self._is_turn_over = False
         self._num_passes = 0
@@ -229,7 +230,7 @@ class StepReducer:
         """
         if isinstance(loss, torch.Tensor):
             # A copy, because the program may change its own tensor meanwhile.
-            loss = float(loss.detach()) if loss.device.type in _READ_AT_ONCE else loss.detach().clone()
+            loss = float(loss.item()) if loss.device.type in _READ_AT_ONCE else loss.detach().clone()
         self._micro_loss.append(loss)
 
     def check_complete(self) -> None:
@@ -289,7 +290,7 @@ class StepReducer:
         gradient = parameter.grad
         if gradient is None:  # an earlier hook of the program has dropped it
             return
-        _refuse_sparse(gradient)
+        _refuse_sparse([gradient])
         self._added.add(id(parameter))
         self._present[self._buckets[index].positions[place]] = True
         self._sums[index].add_one(place, self._num_merges, gradient, self._weight)
@@ -333,21 +334,17 @@ class StepReducer:
 
     def _keep_gradients(self) -> None:
         """Add the gradients of this micro-batch where they are; this worker trains alone."""
-        gradients: list[torch.Tensor | None] = []
-        for position, parameter in enumerate(self.parameters):
-            gradient = parameter.grad
-            gradients.append(gradient)
-            if gradient is not None:
-                _refuse_sparse(gradient)
-                self._present[position] = True
-                parameter.grad = None
+        gradients = [parameter.grad for parameter in self.parameters]
+        _refuse_sparse(gradients)
+        for parameter in self.parameters:
+            parameter.grad = None
         self._own_sum.add(self._num_merges, gradients, self._weight)
 
     def _complete(self, bucket: Bucket) -> None:
         gradients = [parameter.grad for parameter in bucket.parameters]
+        _refuse_sparse(gradients)
         for position, gradient in zip(bucket.positions, gradients, strict=True):
             if gradient is not None:
-                _refuse_sparse(gradient)
                 self._present[position] = True
         if not self._ghost:
             self._sums[bucket.index].add(self._num_merges, gradients, self._weight)
@@ -359,10 +356,6 @@ class StepReducer:
         # need it, and the others can sum without that rank. So all sums then wait for the round, which needs all ranks.
         if self._is_last and not is_final and all(self._assignment.owned):
             self._hand_over(bucket)
-
-    @property
-    def _weight(self) -> float:
-        return self._last / self._full if self._micro_batch == self._num_micro_batches - 1 else 1.0
 
     def _note_micro_batch(self, moved: Sequence[int]) -> None:
         """Keep the loss, the notes and the moved buffers of the micro-batch that has ended."""
@@ -378,12 +371,8 @@ class StepReducer:
             strays = [index for index in moved if index not in known]
             self._strays[self._micro_batch] = {index: self.buffers.read([index], first=first) for index in strays}
 
-    def _heads(self) -> list[list[float]]:
-        """Return the numbers of each block of this rank before those of the moving buffers; length `_head_numel`.
-
-        The losses are summed along the tree. All other numbers are counts or have a place of their own, so they are
-        exact in any order, and the first block has them for all.
-        """
+    def _sum_losses(self) -> list[tuple[float, float]]:
+        """Return the sum of the losses, and the number of samples with a loss, of each block of this rank."""
         sums: list[tuple[float, float]] = []
         for micro_batch, loss in enumerate(_read(self._losses), self.span.start):
             num_samples = float(self._last if micro_batch == self._num_micro_batches - 1 else self._full)
@@ -392,9 +381,18 @@ class StepReducer:
                 left = sums.pop()
                 total = (left[0] + total[0], left[1] + total[1])
             sums.append(total)
+        return sums
+
+    def _heads(self) -> list[list[float]]:
+        """Return the numbers of each block of this rank before those of the moving buffers; length `_head_numel`.
+
+        The losses are summed along the tree. All other numbers are counts or have a place of their own, so they are
+        exact in any order, and the first block has them for all.
+        """
         moved = [float(index in self._moved) for index in range(len(self.buffers))]
         rest = [*map(float, self._present), *moved, *self.notes.places]
-        return [[*total, *(rest if number == 0 else [0.0] * len(rest))] for number, total in enumerate(sums)]
+        nothing = [0.0] * len(rest)
+        return [[*losses, *(nothing if number else rest)] for number, losses in enumerate(self._sum_losses())]
 
     # ------------------------------------------------------------ the round of all ranks
 
@@ -445,34 +443,40 @@ class StepReducer:
         Raises:
             BrokenView: a peer is gone; begin the step again in the next view, or `receive` its result there.
         """
-        group = self._group
-        pieces: list[Sequence[torch.Tensor]] = []
         if self._is_alone:
-            tail, words = self._sum_alone(), [list(word)]
-            faults.strike("reduce")
-        else:
-            tail, words, pieces = self._sum_with_others(word)
+            self._complete_alone()
+            return [list(word)]
+        group = self._group
+        tail, words, pieces = self._sum_with_others(word)
         strays = self._newly_moved(tail)
         extra = torch.zeros(0, dtype=torch.float64)
         if strays:
             self._check_alike(group, strays)
             blocks = self._stray_blocks(strays)
             extra, _ = sum_vectors(group, self._assignment, blocks, self.buffers.numel(strays), word)
-        self._keep(tail, extra, pieces)
+        self._keep(tail, strays, extra, pieces)
         return words
 
-    def _sum_alone(self) -> _Tail:
-        """Add up the blocks of this rank, where no other takes part."""
-        additions = self._assignment.additions
-        heads, moving = self._heads(), self._moved_sum.blocks
+    def _complete_alone(self) -> None:
+        """Complete the step where no other rank takes part: its numbers need no vector."""
+        assert isinstance(self._exchange, PrivateExchange)
+        # The memory of a view with others, whose results no rank can miss any more.
+        self._pieces = []
+        additions, buffers = self._assignment.additions, self.buffers
+        losses = self._sum_losses()
         for target, source in additions:
-            heads[target] = [a + b for a, b in zip(heads[target], heads[source], strict=True)]
-        if not moving:
-            return _Tail(heads[0], torch.zeros(0, dtype=torch.float64))
-        total = torch.empty_like(moving[0]) if additions else moving[0]
-        if additions:
-            fold(moving, additions, total)
-        return _Tail(heads[0], total)
+            losses[target] = (losses[target][0] + losses[source][0], losses[target][1] + losses[source][1])
+        faults.strike("reduce")
+        total = self._own_sum.total(self._exchange.additions_alone(self._assignment), self._scale)
+        for parameter, gradient in zip(self.parameters, total, strict=True):
+            parameter.grad = gradient
+        known, moving = buffers.known, self._moved_sum.blocks
+        strays = sorted(self._moved.difference(known))
+        self._keep_numbers(*losses[0], self.notes.places)
+        if moving:
+            buffers.commit(known, fold_own(moving, additions), self._num_micro_batches)
+        if strays:
+            buffers.commit(strays, fold_own(self._stray_blocks(strays), additions), self._num_micro_batches)
 
     def _sum_with_others(self, word: Sequence[int]) -> tuple[_Tail, list[list[int]], list[Sequence[torch.Tensor]]]:
         exchange = self._exchange
@@ -538,30 +542,25 @@ class StepReducer:
             total.add(self.span.start, micro_batch, torch.cat(pieces).to("cpu"))
         return total.blocks
 
-    def _keep(self, tail: _Tail, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
+    def _keep(
+        self, tail: _Tail, strays: Sequence[int], extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]
+    ) -> None:
         """Keep the sums, and set gradients, buffers, notes and the loss from them."""
         self._tail, self._extra, self._pieces = tail, extra, pieces
         head = tail.head
-        self.loss = head[0] / head[1] if head[1] else None
-        if self._is_alone:
-            total = self._own_sum.total(self._additions_alone(), self._scale)
-            for parameter, gradient in zip(self.parameters, total, strict=True):
-                parameter.grad = gradient
-        else:
-            for bucket in self._buckets:
-                views = bucket.gradient_views
-                for position, parameter, view in zip(bucket.positions, bucket.parameters, views, strict=True):
-                    parameter.grad = view if head[2 + position] else None
-        self.notes.keep(head[-self.notes.numel :])
-        strays = self._newly_moved(self._tail)
+        for bucket in self._buckets:
+            views = bucket.gradient_views
+            for position, parameter, view in zip(bucket.positions, bucket.parameters, views, strict=True):
+                parameter.grad = view if head[2 + position] else None
+        self._keep_numbers(head[0], head[1], head[-self.notes.numel :])
         if self.buffers.known:
-            self.buffers.commit(self.buffers.known, self._tail.moving, self._num_micro_batches)
+            self.buffers.commit(self.buffers.known, tail.moving, self._num_micro_batches)
         if strays:
-            self.buffers.commit(strays, self._extra, self._num_micro_batches)
+            self.buffers.commit(strays, extra, self._num_micro_batches)
 
-    def _additions_alone(self) -> Sequence[Addition]:
-        assert isinstance(self._exchange, PrivateExchange)
-        return self._exchange.additions_alone(self._assignment)
+    def _keep_numbers(self, losses: float, num_samples: float, notes: Sequence[float]) -> None:
+        self.loss = losses / num_samples if num_samples else None
+        self.notes.keep(notes)
 
     # ------------------------------------------------------------ a result that a rank missed
 
@@ -583,7 +582,8 @@ class StepReducer:
         flat = torch.empty(self._tail_numel, dtype=torch.float64)
         group.finish([group.receive(flat, peer, 0)])
         tail = self._split_tail(flat)
-        extra = torch.empty(self.buffers.numel(self._newly_moved(tail)), dtype=torch.float64)
+        strays = self._newly_moved(tail)
+        extra = torch.empty(self.buffers.numel(strays), dtype=torch.float64)
         # In the memory of the host: gloo would take the address of a GPU's memory for one of its own.
         wholes = [torch.empty(bucket.numel, dtype=bucket.dtype) for bucket in self._buckets]
         tensors = [extra, *wholes]
@@ -592,7 +592,7 @@ class StepReducer:
         results = [whole.to(bucket.device) for whole, bucket in zip(wholes, self._buckets, strict=True)]
         for bucket, result in zip(self._buckets, results, strict=True):
             bucket.set_gradient([result], self._scale)
-        self._keep(tail, extra, [[result] for result in results])
+        self._keep(tail, strays, extra, [[result] for result in results])
 
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)).cpu() for pieces in self._pieces]
@@ -600,9 +600,10 @@ class StepReducer:
         return [tail, self._extra, *wholes]
 
 
-def _refuse_sparse(gradient: torch.Tensor) -> None:
-    if gradient.is_sparse:
-        raise ProgramError("Sparse gradients are not supported. Build the embedding with sparse=False.")
+def _refuse_sparse(gradients: Sequence[torch.Tensor | None]) -> None:
+    for gradient in gradients:
+        if gradient is not None and gradient.is_sparse:
+            raise ProgramError("Sparse gradients are not supported. Build the embedding with sparse=False.")
 
 
 def _read(losses: Sequence[Sequence[torch.Tensor | float]]) -> list[float | None]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from legato.core.span import num_merges
+from legato.core.span import Addition, num_merges
 from legato.train.membership.groups import Group
 from legato.train.reduction.exchange import Assignment, fold
 
@@ -35,6 +35,15 @@ class VectorSum:
         self.blocks.append(vector)
 
 
+def fold_own(blocks: Sequence[torch.Tensor], additions: Sequence[Addition]) -> torch.Tensor:
+    """Return the sum of all blocks, one or more, of a rank that is alone, on their device."""
+    if not additions:
+        return blocks[0]
+    total = torch.empty_like(blocks[0])
+    fold(blocks, additions, total)
+    return total
+
+
 def sum_vectors(
     group: Group, assignment: Assignment, blocks: Sequence[torch.Tensor], numel: int, word: Sequence[int]
 ) -> tuple[torch.Tensor, list[list[int]]]:
@@ -54,9 +63,7 @@ def sum_vectors(
         BrokenView: a peer died or closed its connection.
     """
     if group.size == 1:
-        total = blocks[0] if blocks else torch.zeros(numel, dtype=torch.float64)
-        if assignment.additions:
-            fold(blocks, assignment.additions, total := torch.empty(numel, dtype=torch.float64))
+        total = fold_own(blocks, assignment.additions) if blocks else torch.zeros(numel, dtype=torch.float64)
         return total, [list(word)]
     # One message to each peer: the control word, which float64 holds exactly up to 2**53, and after it the blocks.
     start = len(word)

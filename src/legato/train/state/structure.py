@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import is_, methodcaller
-from typing import Any, Final
+from operator import is_
+from typing import Any
 
 import torch
 
 from legato.core.errors import ProgramError
 from legato.train import torch_private
-
-_values: Final = methodcaller("values")
 
 
 class Structure:
@@ -32,8 +30,8 @@ class Structure:
         parts = (torch_private.parameters_of, torch_private.children_of)
         tables = [part(module) for module in modules for part in parts]
         # Most tables are empty and stay empty: for these a comparison of the lengths is enough.
-        self._filled = [table for table in tables if table]
-        self._held = self._holding()
+        self._filled = [table.values() for table in tables if table]
+        self._held = list(chain.from_iterable(self._filled))
         # The forward pass may assign another tensor, or None, to a buffer, but it must not register another buffer.
         self._all = [*tables, *map(torch_private.buffers_of, modules)]
         self._num_all = sum(map(len, self._all))
@@ -43,7 +41,7 @@ class Structure:
         """Return whether the models still have the same modules and parameters, and the same number of buffers."""
         if sum(map(len, self._all)) != self._num_all:
             return False
-        now = self._holding()
+        now = list(chain.from_iterable(self._filled))
         return len(now) == len(self._held) and all(map(is_, now, self._held))
 
     def refuse_changes(self) -> None:
@@ -73,9 +71,6 @@ class Structure:
             found |= {name + place: parameter for name, parameter in model.named_parameters()}
             found |= {name + place: None for name in slots_of(model)}
         return found
-
-    def _holding(self) -> tuple[Any, ...]:
-        return tuple(chain.from_iterable(map(_values, self._filled)))
 
 
 def slots_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:

@@ -25,9 +25,8 @@ class Clock:
 
 def train(wait: DataWait, clock: Clock, num_steps: int, step_s: float, waited_s: float, view: int = 1) -> None:
     for _ in range(num_steps):
-        wait.begin_load()
         clock.now += waited_s
-        wait.end_load()
+        wait.add_load(waited_s)
         clock.now += step_s - waited_s
         wait.end_step(view)
 
@@ -49,9 +48,8 @@ def test_a_step_is_measured_from_commit_to_commit_but_not_across_passes_and_view
     wait = DataWait(clock)
 
     def step(view: int) -> tuple[float, float]:
-        wait.begin_load()
         clock.now += 3.0
-        wait.end_load()
+        wait.add_load(3.0)
         clock.now += 1.0
         return wait.end_step(view)
 
