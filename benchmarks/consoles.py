@@ -106,31 +106,30 @@ async def _open(
         arrived: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
         connected = asyncio.Semaphore(0)
         asking = answers_s if asks else None
-        consoles = [asyncio.create_task(_watch(server.url, secret, arrived, connected, asking)) for secret in secrets]
-        try:
-            async with asyncio.timeout(_LIMIT_S):
-                for _ in consoles:
-                    await connected.acquire()
-            grown_bytes = _read_memory(server.pid) - before_bytes
-            idle = await _measure_idle(server.pid, idle_s)
-            spent_s, since = _read_cpu_s(server.pid), time.monotonic()
-            for index in range(num_events):
-                await asyncio.sleep(max(since + index * _SUBMIT_EVERY_S - time.monotonic(), 0.0))
-                moment = time.monotonic()
-                answer = await line.post(
-                    "/jobs", json=make_submission(f"seen-{index}"), headers={"Authorization": f"Bearer {server.token}"}
-                )
-                began[answer.raise_for_status().json()["id"]] = moment
-            delays_s = []
-            for _ in range(num_events * num_consoles):
-                job, at = await asyncio.wait_for(arrived.get(), _LIMIT_S)
-                delays_s.append(at - began[job])
-            busy_s = _read_cpu_s(server.pid) - spent_s
-            busy = busy_s / (time.monotonic() - since)
-        finally:
-            for console in consoles:
-                console.cancel()
-            await asyncio.gather(*consoles, return_exceptions=True)
+        # A console that fails ends the measurement, with its error: otherwise its events would be waited for in vain.
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        consoles = [tasks.create_task(_watch(server.url, secret, arrived, connected, asking)) for secret in secrets]
+        async with asyncio.timeout(_LIMIT_S):
+            for _ in consoles:
+                await connected.acquire()
+        grown_bytes = _read_memory(server.pid) - before_bytes
+        idle = await _measure_idle(server.pid, idle_s)
+        spent_s, since = _read_cpu_s(server.pid), time.monotonic()
+        for index in range(num_events):
+            await asyncio.sleep(max(since + index * _SUBMIT_EVERY_S - time.monotonic(), 0.0))
+            moment = time.monotonic()
+            answer = await line.post(
+                "/jobs", json=make_submission(f"seen-{index}"), headers={"Authorization": f"Bearer {server.token}"}
+            )
+            began[answer.raise_for_status().json()["id"]] = moment
+        delays_s = []
+        for _ in range(num_events * num_consoles):
+            job, at = await asyncio.wait_for(arrived.get(), _LIMIT_S)
+            delays_s.append(at - began[job])
+        busy_s = _read_cpu_s(server.pid) - spent_s
+        busy = busy_s / (time.monotonic() - since)
+        for console in consoles:
+            console.cancel()
     memory_bytes = _read_memory(server.pid)
     found = {"delays_s": delays_s, "answers_s": answers_s, "busy_s": busy_s, "busy": busy, "idle": idle}
     return {**found, "grown_bytes": grown_bytes, "bytes": memory_bytes}
@@ -145,15 +144,17 @@ async def _watch(
 ) -> None:
     """Be one console: tell when it has each event, or the answer to what it asks because of it."""
     heard: asyncio.Queue[str] = asyncio.Queue()
+    line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_follow(url, secret, heard, connected))
-        reader, writer = await _connect(url)
         while True:
             jobs = [await heard.get()]
             if answers_s is not None:
                 await asyncio.sleep(_GATHER_S)
                 jobs += [heard.get_nowait() for _ in range(heard.qsize())]
                 asked = time.monotonic()
+                # Not before: the server closes a connection whose first request does not come within half a minute.
+                reader, writer = line = line or await _connect(url)
                 writer.write(_make_request(url, secret, "/jobs?limit=100", "application/json"))
                 await reader.readexactly(await _read_head(reader))
                 answers_s.append(time.monotonic() - asked)
