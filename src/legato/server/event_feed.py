@@ -50,7 +50,8 @@ class Feed:
         self._recent: list[Event] = []
         self._last: int | None = None  # not known yet
         self._poked = asyncio.Event()
-        self._news = asyncio.Condition()
+        # What followers wait for. Not a condition, whose lock and timeout cost more per follower than the event itself.
+        self._waiting: set[asyncio.Future[None]] = set()
         self.is_closing = False
         self.num_followers = 0
 
@@ -63,7 +64,7 @@ class Feed:
             self._poked.clear()
             try:
                 if self._last is None:
-                    await self._move_on(await self.in_thread(self._store.events.read_last_seq))
+                    self._move_on(await self.in_thread(self._store.events.read_last_seq))
                 else:
                     await self._read_new(self._last)
             except Exception:  # noqa: BLE001 -- the store may be unreachable for a while; followers wait
@@ -75,11 +76,10 @@ class Feed:
         """Read the store soon, because there may be new events. Call this in the thread of the event loop."""
         self._poked.set()
 
-    async def close(self) -> None:
-        """End the streams of all followers."""
+    def close(self) -> None:
+        """End the streams of all followers. Call this in the thread of the event loop."""
         self.is_closing = True
-        async with self._news:
-            self._news.notify_all()
+        self._wake_followers()
 
     @property
     def last(self) -> int:
@@ -157,9 +157,17 @@ class Feed:
 
     async def wait_beyond(self, seq: int, limit_s: float) -> bool:
         """Wait for an event after ``seq``. Return False if none came within the limit, or the feed is closing."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s), self._news:
-                await self._news.wait_for(lambda: self._is_beyond(seq) or self.is_closing)
+        running = asyncio.get_running_loop()
+        deadline = running.time() + limit_s
+        while not (self._is_beyond(seq) or self.is_closing) and running.time() < deadline:
+            waiting = running.create_future()
+            timer = running.call_at(deadline, _wake, waiting)
+            self._waiting.add(waiting)
+            try:
+                await waiting
+            finally:
+                timer.cancel()
+                self._waiting.discard(waiting)
         return self._is_beyond(seq) and not self.is_closing
 
     def _is_beyond(self, seq: int) -> bool:
@@ -173,18 +181,27 @@ class Feed:
         is_next = not self._recent or found[0].seq == self._recent[-1].seq + 1
         # The sequence has no gaps, so the index of an event is the difference of its number and the first one.
         self._recent = [*(self._recent if is_next else []), *found][-_NUM_KEPT:]
-        await self._move_on(found[-1].seq)
+        self._move_on(found[-1].seq)
         if len(found) == _NUM_READ:
             self._poked.set()
 
-    async def _move_on(self, last: int) -> None:
+    def _move_on(self, last: int) -> None:
         self._last = last
-        async with self._news:
-            self._news.notify_all()
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for one in waiting:
+            _wake(one)
 
     async def in_thread(self, reading: Callable[[], _T]) -> _T:
         """Call a function that reads, in one of the threads for followers."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():  # its follower may be gone
+        waiting.set_result(None)
 
 
 def _project_of(event: Event) -> str | None:

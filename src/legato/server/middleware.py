@@ -6,6 +6,7 @@ the user, turns errors into problem details, and logs the request. Routes need n
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -27,6 +28,7 @@ from legato.server.prometheus import ServerMetrics
 from legato.server.sessions import check_csrf, read_token
 
 _log = structlog.get_logger(__name__)
+_levels = logging.getLogger(__name__)
 
 UPLOADS: Final = f"{API}/code/"
 _LOGINS: Final = tuple(("POST", f"{API}/{path}") for path in ("login", "session", "session/links/look"))
@@ -167,8 +169,11 @@ class Middleware:
         self._metrics.note_request(scope["method"], route, exchange.status, elapsed_s)
         asker = scope["state"].get("asker")
         is_usual = scope["method"] in _READS or (scope["path"].startswith(_AGENTS) and exchange.status < 300)
-        level = "debug" if is_usual and exchange.status < 500 else "info"
-        getattr(_log, level)(
+        level = logging.DEBUG if is_usual and exchange.status < 500 else logging.INFO
+        if level == logging.DEBUG and not _levels.isEnabledFor(level):
+            return  # structlog takes longer to find that out, and consoles send hundreds of such requests at once
+        _log.log(
+            level,
             "request",
             request=exchange.id,
             method=scope["method"],

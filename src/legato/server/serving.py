@@ -451,13 +451,12 @@ async def _serve_until_stopped(
     web: uvicorn.Server, sockets: list[socket.socket], services: Services, parts: Mapping[str, _Part]
 ) -> None:
     running = asyncio.get_running_loop()
-    endings: set[asyncio.Task[None]] = set()
 
     def stop() -> None:
         web.force_exit |= web.should_exit
         web.should_exit = True
         # Streams must end first, because the server waits for open requests.
-        endings.add(asyncio.create_task(services.feed.close()))
+        services.feed.close()
 
     def note_end(task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -480,7 +479,7 @@ async def _serve_until_stopped(
         for task in tasks:
             task.remove_done_callback(note_end)
             task.cancel()
-        await asyncio.gather(*tasks, *endings, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             running.remove_signal_handler(number)
 

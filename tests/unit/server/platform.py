@@ -143,7 +143,7 @@ class Platform:
             self._ready.set()
             await self._stop.wait()
             web.should_exit = True
-            await self.services.feed.close()
+            self.services.feed.close()
             await serving
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from legato.control.stages import Stage
 from legato.core.errors import StoreError
 from legato.server import event_feed as feed_module
 from legato.server import streams
+from legato.server.event_feed import Feed
 
 
 def take(messages: Messages, number: int) -> list[dict[str, str]]:
@@ -296,8 +298,7 @@ def test_streams_end_when_the_server_stops(platform: Platform) -> None:
     with platform.stream("events") as messages:
         platform.submit()
         next(messages)
-        stopping = platform.services.feed.close()
-        asyncio.run_coroutine_threadsafe(stopping, platform._running).result(30)
+        platform._running.call_soon_threadsafe(platform.services.feed.close)
         assert list(messages) == []
 
 
@@ -306,6 +307,40 @@ def test_followers_are_counted(platform: Platform) -> None:
     with platform.stream("events") as messages, platform.stream("events") as others:
         next(messages), next(others)
         assert platform.services.feed.num_followers == 2
+
+
+def test_events_that_are_there_together_are_sent_together(platform: Platform, monkeypatch: Any) -> None:
+    sent: list[bytes] = []
+
+    async def note(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for message in messages:
+            sent.append(message)
+            yield message
+
+    monkeypatch.setattr("legato.server.routes.events.stream", lambda told, *rest: streams.stream(note(told), *rest))
+    for number in range(3):
+        platform.submit(name=f"job-{number}")
+    wait_for_memory(platform)
+    last = platform.store.events.read_last_seq()
+    with platform.stream("events") as messages:
+        assert [int(message["id"]) for message in take(messages, last)] == list(range(1, last + 1))
+    assert [message.count(b"data: ") for message in sent] == [last]
+
+
+def test_the_feed_forgets_followers_that_wait_no_longer(platform: Platform) -> None:
+    asyncio.run(_wait_in_vain(Feed(platform.store, ThreadPoolExecutor(1))))
+
+
+async def _wait_in_vain(feed: Feed) -> None:
+    assert not await feed.wait_beyond(0, 0.001)
+    gone, others = asyncio.create_task(feed.wait_beyond(0, 60)), asyncio.create_task(feed.wait_beyond(0, 60))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert isinstance((await asyncio.gather(gone, return_exceptions=True))[0], asyncio.CancelledError)
+    assert len(feed._waiting) == 1
+    feed.close()
+    assert not await others
+    assert not feed._waiting
 
 
 def test_a_follower_that_was_away_for_long_reads_from_the_store(platform: Platform, monkeypatch: Any) -> None:

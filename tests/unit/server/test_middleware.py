@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -163,6 +164,19 @@ def test_a_client_that_asks_too_often_has_to_wait(new_platform: Callable[..., Pl
     platform.secrets |= {str(number): f"lgt_{number}" for number in range(5)}
     statuses = [platform.ask("GET", "me", who=str(number)).status_code for number in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
+
+
+def test_requests_that_only_read_are_logged_for_debugging(platform: Platform, caplog: pytest.LogCaptureFixture) -> None:
+    with structlog.testing.capture_logs() as log:
+        # The line of a request is written after its answer, but before the next answer.
+        platform.get("me")
+        platform.get("jobs")
+        caplog.set_level(logging.DEBUG, "legato.server.middleware")
+        platform.get("queues")
+        platform.get("jobs")
+    lines = [(line["path"], line["log_level"]) for line in log if line["event"] == "request"]
+    assert (f"{API}/queues", "debug") in lines
+    assert f"{API}/me" not in dict(lines)
 
 
 def test_an_internal_error_shows_no_details_to_the_client(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:

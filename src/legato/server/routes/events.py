@@ -131,10 +131,10 @@ async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]
                 seq, limit=_BATCH, job=view.job, sees_only=watch.sees_only, from_store=has_ended
             )
             seq = part.upto
-            for event in part.events:
-                yield render_message(event, event=event.kind, message_id=str(event.seq))
-                may_have_ended |= view.job is not None and event.kind == _STAGE
             if part.events:
+                # Together, because to send costs much more than to render, and hundreds of consoles may follow.
+                yield b"".join(render_message(one, event=one.kind, message_id=str(one.seq)) for one in part.events)
+                may_have_ended |= view.job is not None and any(event.kind == _STAGE for event in part.events)
                 continue
             if has_ended:
                 yield END
