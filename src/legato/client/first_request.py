@@ -1,4 +1,4 @@
-"""Sends the first request of a command by `http.client`, because to load httpx takes longer than most commands.
+"""Sends the first request of a command over a plain socket: to load httpx, or even `http.client`, takes longer.
 
 Only for a GET over plain HTTP, for which httpx has no proxy, certificate or redirect to think of. Only a plain answer
 counts: status 200 and JSON of a known length, without a warning. After anything else, such as a refusal, the caller
@@ -8,22 +8,22 @@ with and without this module.
 
 from __future__ import annotations
 
-import contextlib
+import socket
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import urlencode, urlsplit
 
 from legato.api import WARNING
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
 
 # A server that is silent for longer gets a second request, by httpx, which waits longer.
 _CONNECT_LIMIT_S: Final = 0.5
 _ANSWER_LIMIT_S: Final = 2.0
 _MAX_BYTES: Final = 2**25
-_OK: Final = 200
+_MAX_LINE: Final = 2**16
+_MAX_FIELDS: Final = 100
+_OK: Final = [b"HTTP/1.1", b"200"]
+_ODD: Final = ("transfer-encoding", "content-encoding", WARNING.lower())
 
 
 def ask_first(url: str, path: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> bytes | None:
@@ -37,34 +37,46 @@ def ask_first(url: str, path: str, params: Mapping[str, Any], headers: Mapping[s
     """
     if "httpx" in sys.modules:
         return None
-    import http.client
-
     try:
         server = urlsplit(url)
         if server.scheme != "http" or not server.hostname or server.path.strip("/") or "@" in server.netloc:
             return None
-        # The library would accept a line break before a space.
-        if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            return None
         query = urlencode({name: _as_text(value) for name, value in params.items()}, doseq=True)
-        with contextlib.closing(http.client.HTTPConnection(server.netloc, timeout=_CONNECT_LIMIT_S)) as line:
-            line.connect()
-            line.sock.settimeout(_ANSWER_LIMIT_S)
-            line.request("GET", f"{path}?{query}" if query else path, headers=dict(headers))
-            answer = line.getresponse()
-            return answer.read() if _is_plain(answer) else None
-    except (OSError, ValueError, http.client.HTTPException):
+        target = f"{path}?{query}" if query else path
+        fields = {"Host": server.netloc, "Accept-Encoding": "identity", **headers}
+        lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        # A line break would end a header field, and a space the path.
+        if " " in target or not all(line.isascii() and line.isprintable() for line in lines):
+            return None
+        # As bytes, because Python would load the encoding of international names for a string.
+        where: tuple[Any, int] = (server.hostname.encode("ascii"), server.port or 80)
+        with socket.create_connection(where, _CONNECT_LIMIT_S) as line:
+            line.settimeout(_ANSWER_LIMIT_S)
+            line.sendall("\r\n".join((*lines, "", "")).encode("ascii"))
+            with line.makefile("rb") as answer:
+                return _read_plain(answer)
+    except (OSError, ValueError):
         return None
 
 
-def _is_plain(answer: HTTPResponse) -> bool:
-    return (
-        answer.status == _OK
-        and answer.headers.get_content_type() == "application/json"
-        and answer.length is not None
-        and answer.length <= _MAX_BYTES
-        and not any(name in answer.headers for name in ("Content-Encoding", WARNING))
-    )
+def _read_plain(answer: BinaryIO) -> bytes | None:
+    """Return the body of an answer. None: the answer is not plain, or not complete."""
+    if answer.readline(_MAX_LINE).split(maxsplit=2)[:2] != _OK:
+        return None
+    fields: dict[str, str] = {}
+    while (line := answer.readline(_MAX_LINE)) != b"\r\n":
+        name, colon, value = line.decode("latin-1").partition(":")
+        name = name.lower()
+        if not colon or name in fields or len(fields) == _MAX_FIELDS:
+            return None
+        fields[name] = value.strip()
+    length = fields.get("content-length", "")
+    if fields.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return None
+    if any(name in fields for name in _ODD) or not length.isdecimal() or int(length) > _MAX_BYTES:
+        return None
+    body = answer.read(int(length))
+    return body if len(body) == int(length) else None
 
 
 def _as_text(value: Any) -> Any:

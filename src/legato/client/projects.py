@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -311,6 +310,8 @@ def _without_none(**values: Any) -> dict[str, Any]:
 
 def _pack(code: Path) -> Packed:
     """Pack a folder; a file is sent unchanged."""
+    import hashlib  # loads OpenSSL, which most commands do not need
+
     from legato.client.packing import Packed, pack
 
     if not code.is_file():

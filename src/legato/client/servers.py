@@ -221,20 +221,22 @@ def find_server(
     if named == CURRENT:
         named = current
     wanted = current if said == CURRENT else said or named or current
-    local = find_local(environment)
     server: Server
-    if wanted is None and local is not None:
-        server = local
-    elif wanted is None:
+    if wanted is not None:
+        server = _find(wanted, known)
+    elif (own := find_local(environment)) is not None:
+        server = own
+    else:
         start = find_start(find_local_home(environment))
         raise Unauthenticated(f"No server is known. Log in with 'legato login URL', or start one here with '{start}'.")
-    else:
-        server = _find(wanted, known)
-        if server.token is None and local is not None and server.url == local.url:
-            server = local
     # If LEGATO_SERVER is set, LEGATO_TOKEN is for that server only.
     if token is None and (named is None or _find(named, known).url == server.url):
         token = environment.get(TOKEN_VARIABLE) or None
+    # Looked for only if needed, because that takes a while: for its token, or for the authority of its certificate.
+    if server.token is None and (token is None or server.url.startswith("https:")):
+        local = find_local(environment)
+        if local is not None and local.url == server.url:
+            server = local
     if token is not None:
         return Server(url=server.url, token=check_token(token), ca=server.ca)
     return server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import ipaddress
 import socket
 import struct
@@ -72,6 +71,8 @@ class Machine(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """A short text that stays the same when the machine boots, and when it is renamed if it has an id."""
+        import hashlib  # loads OpenSSL, which most commands do not need
+
         return hashlib.sha256((self.id or self.name).encode()).hexdigest()[:16]
 
     def is_same(self, other: Machine) -> bool:

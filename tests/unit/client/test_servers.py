@@ -10,6 +10,7 @@ import pytest
 import legato
 from legato.client.servers import (
     KnownServers,
+    LocalServer,
     Server,
     check_token,
     find_file,
@@ -50,6 +51,28 @@ def test_the_authority_of_a_server_is_kept_with_it_and_used_with_any_token(file:
     environment = {"LEGATO_SERVER": own.url, "LEGATO_TOKEN": "lgt_other"}
     assert find_server(environment=environment, file=file) == Server(url=own.url, token="lgt_other", ca="PEM")
     assert find_server("prod", environment=environment, file=file).ca is None
+
+
+def test_the_server_of_this_machine_is_looked_for_only_if_it_can_add_something(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = LocalServer(url="http://127.0.0.1:8765", token="lgt_local", user="admin", home=tmp_path)
+    looked: list[LocalServer] = []
+
+    def find(found: LocalServer) -> None:
+        monkeypatch.setattr("legato.client.servers.find_local", lambda _: looked.append(found) or found)
+
+    find(plain)
+    assert find_server("here", environment={}, file=file) == HERE
+    environment = {"LEGATO_SERVER": plain.url, "LEGATO_TOKEN": "lgt_other"}
+    assert find_server(environment=environment, file=file) == Server(url=plain.url, token="lgt_other")
+    assert looked == []
+    assert find_server(plain.url, environment={}, file=file) == plain
+    tls = LocalServer(url="https://127.0.0.1:8765", token="lgt_local", user="admin", ca="PEM", home=tmp_path)
+    find(tls)
+    environment["LEGATO_SERVER"] = tls.url
+    assert find_server(environment=environment, file=file) == Server(url=tls.url, token="lgt_other", ca="PEM")
+    assert looked == [plain, tls]
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(file: Path) -> None:
