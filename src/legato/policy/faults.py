@@ -9,6 +9,7 @@ from legato.policy.ageing import MAX_BEHIND
 from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Queue, Slot
 
 _LENGTHS: Final = ("resize_cost_s", "due_slot_s", "served_slot_s")
+_TIMES: Final = ("submitted_at", "wanted_since", "last_resized_at", *_LENGTHS)
 
 
 def find_job_fault(job: JobDemand) -> str | None:
@@ -33,13 +34,15 @@ def find_job_fault(job: JobDemand) -> str | None:
 
 
 def _find_time_fault(job: JobDemand) -> str | None:
-    names = ("submitted_at", "wanted_since", "last_resized_at", *_LENGTHS)
-    known = {name: value for name in names if (value := getattr(job, name)) is not None}
-    odd = [
-        f"{name}={value} is not a finite number of seconds" for name, value in known.items() if not math.isfinite(value)
-    ]
-    odd += [f"{name}={known[name]} is below 0" for name in _LENGTHS if known.get(name, 0.0) < 0]
-    return odd[0] if odd else None
+    for name in _TIMES:
+        value = getattr(job, name)
+        if value is not None and not math.isfinite(value):
+            return f"{name}={value} is not a finite number of seconds"
+    for name in _LENGTHS:
+        value = getattr(job, name)
+        if value is not None and value < 0:
+            return f"{name}={value} is below 0"
+    return None
 
 
 def find_queue_fault(queue: Queue) -> str | None:

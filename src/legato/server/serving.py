@@ -78,6 +78,7 @@ _DAY_S: Final = 86_400.0
 _NUM_READERS: Final = 4
 _END_LIMIT_S: Final = 5
 _IDLE_LIMIT_S: Final = 75
+_NUM_NEW_OBJECTS: Final = 50_000  # until the garbage collector examines them
 _ADMIN: Final = "admin"
 _WARNING: Final = (
     "Warning: other machines can reach this server, and jobs run here as the user that runs it. Each user who may "
@@ -470,6 +471,9 @@ async def _serve_until_stopped(
     # Objects that exist now stay until the end, so the garbage collector need not examine them again.
     gc.collect()
     gc.freeze()
+    # A round of the control loop makes several objects for each job and needs them all. With the usual threshold, the
+    # collector would examine them again and again, for a fifth of the round's time.
+    gc.set_threshold(_NUM_NEW_OBJECTS)
     tasks = [asyncio.create_task(part(), name=name) for name, part in parts.items()]
     for task in tasks:
         task.add_done_callback(note_end)

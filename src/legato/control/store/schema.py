@@ -43,6 +43,7 @@ _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 _NAME = String(63)
 _TITLE = String(100)
 _JOB_ID = String(12)
+_TRUTHS: Final = {0: False, 1: True}
 
 
 class _YesOrNo(Boolean):
@@ -52,7 +53,7 @@ class _YesOrNo(Boolean):
 
     def result_processor(self, dialect: Dialect, _kind: Any) -> Callable[[Any], Any] | None:
         """Read 0 and 1 as truth values, and do not change other values."""
-        return None if dialect.supports_native_boolean else lambda value: {0: False, 1: True}.get(value, value)
+        return None if dialect.supports_native_boolean else lambda value: _TRUTHS.get(value, value)
 
 
 def _job_column() -> Column[str]:
