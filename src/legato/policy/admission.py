@@ -141,6 +141,8 @@ def admit(claims: Iterable[Claim], budget: Budget, reservations: Reservations) -
 
 def usable_floors(claims: Iterable[Claim], queues: Mapping[str, Queue], capacity: int) -> dict[str, int]:
     """Return the slots set aside per queue: its floor as far as its jobs want it; fewer if the pool is too small."""
+    if not any(queue.floor for queue in queues.values()):
+        return {}
     wanted = dict.fromkeys(queues, 0)
     for claim in claims:
         wanted[claim.job.queue] += claim.hi

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names, without
 from legato.policy.claims import Claim, Limits, SortedSnapshot, list_limits, set_limits
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
+from legato.policy.rooms import divide_room
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
-from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
 _MAX_SHORT: Final = 8
@@ -59,7 +57,7 @@ def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules, won: dict[str, 
                     won.setdefault(rival.job.id, before)
         else:
             # A job with its minimum keeps that.
-            found = len(plan.find_slots(claim))
+            found = plan.count_slots(claim)
             claim.hi = max(fit_size(claim.job, found), fit_size(claim.job, claim.held))
             claim.limit = explain_left(claim.job, plan.left)
         lost = [one for one in rivals or [claim] if one.hi < one.lo and one.job.id in won]
@@ -81,8 +79,7 @@ def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], 
     before = [claim.hi for claim in rivals]
     for claim in rivals:
         claim.hi = claim.target
-    part = msgspec.structs.replace(pool, claims=list(rivals), capacity=room, free=[], leaving=[], coming=[])
-    decide_targets(part, rules)
+    divide_room(pool, rivals, room, rules)
     for claim, hi in zip(rivals, before, strict=True):
         if claim.target == claim.hi:
             claim.hi = hi

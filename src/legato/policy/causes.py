@@ -6,6 +6,7 @@ import heapq
 import operator
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
@@ -32,7 +33,7 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     because: tuple[str, ...] = ()
 
 
-class Peers(msgspec.Struct, frozen=True):
+class Peers(msgspec.Struct, frozen=True, dict=True):
     """Jobs that share with one another.
 
     Args:
@@ -42,7 +43,6 @@ class Peers(msgspec.Struct, frozen=True):
         least: the fewest slots per priority of those that could use more; a minimum above that exceeds a share.
         equal: whether the hungry ones have the same weight.
         has_long: whether one of the hungry ones is a later long job.
-        last_winners: the two that gain least from their last step, if measured speeds count.
     """
 
     claims: list[Claim]
@@ -51,7 +51,12 @@ class Peers(msgspec.Struct, frozen=True):
     least: float
     equal: bool
     has_long: bool
-    last_winners: list[Claim]
+
+    @cached_property
+    def last_winners(self) -> list[Claim]:
+        """The two claims that gain least from their last step above their minimum, as far as there are two."""
+        winners = [claim for claim in self.claims if claim.target > claim.lo and claim.trial is None]
+        return heapq.nsmallest(2, winners, key=lambda claim: (weigh_step(claim, _size_before(claim)), claim.order))
 
 
 class Sharers(msgspec.Struct, frozen=True):
@@ -493,9 +498,8 @@ def _make_peers(claims: list[Claim], *, is_one_queue: bool = True) -> Peers:
         hungry = [claim for claim in hungry if not _exceeds_share(claim, least)]
     full = [claim for claim in claims if claim.target >= claim.hi or _exceeds_share(claim, least)]
     equal = len({claim.weight for claim in hungry}) <= 1
-    winners = _find_last_winners(claims) if claims and claims[0].ratio is not None else []
     has_long = any(claim.comes_after is not None for claim in hungry)
-    return Peers(claims, hungry, full, least, equal, has_long, winners)
+    return Peers(claims, hungry, full, least, equal, has_long)
 
 
 def _exceeds_share(claim: Claim, least: float) -> bool:
@@ -529,12 +533,6 @@ def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
         return Cause(left + among, ids(full))
     told = f"{kind} with {names(hungry_peers, len(peers.hungry) - 1)}"
     return Cause(f"{told} of {left}{among}" if left else f"{told}{among}", ids([*hungry_peers, *full]))
-
-
-def _find_last_winners(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the two claims that gain least from their last step above their minimum, as far as there are two."""
-    winners = [claim for claim in claims if claim.target > claim.lo and claim.trial is None]
-    return heapq.nsmallest(2, winners, key=lambda claim: (weigh_step(claim, _size_before(claim)), claim.order))
 
 
 def _size_before(claim: Claim) -> int:

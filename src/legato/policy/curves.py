@@ -31,17 +31,14 @@ def find_ratio(job: JobDemand) -> float:
     >>> find_ratio(msgspec.structs.replace(job, speeds=(one, four)))
     0.25
     """
-    points = [(_divide_among(job, number), speed) for number, speed in find_fastest(job.speeds).items()]
-    if len({among for among, _ in points}) < 2:
-        return 0.0
     # Least squares of the relative errors of a x + b, with x = 1 / e and the measured time y.
     sxx = sx = s1 = sxy = sy = 0.0
-    for among, speed in points:
-        x, y = 1 / among, 1 / speed.samples_per_s
+    for number, speed in find_fastest(job.speeds).items():
+        x, y = 1 / _divide_among(job, number), 1 / speed.samples_per_s
         weight = 1 / (y * y)
         sxx, sx, s1 = sxx + weight * x * x, sx + weight * x, s1 + weight
         sxy, sy = sxy + weight * x * y, sy + weight * y
-    determinant = sxx * s1 - sx * sx
+    determinant = sxx * s1 - sx * sx  # about 0 if there is only one x
     if determinant <= 1e-9 * sxx * s1:
         return 0.0
     a, b = (sxy * s1 - sx * sy) / determinant, (sxx * sy - sx * sxy) / determinant
@@ -64,8 +61,10 @@ def find_doubt(job: JobDemand) -> float:
     >>> find_doubt(job), find_doubt(msgspec.structs.replace(job, speeds=tuple(speeds)))
     (0.0, 0.016)
     """
+    if len(job.speeds) < 2:
+        return 0.0
     measured = [1 / _divide_among(job, speed.num_workers) for speed in job.speeds]
-    spread = max(measured, default=0.0) - min(measured, default=0.0)
+    spread = max(measured) - min(measured)
     return _NOISE / spread if spread > 0 else 0.0
 
 

@@ -173,16 +173,18 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
             alike, before = known, slot
         alike.append(slot)
     kinds = {name: _Kind(name, by_kind[name], nodes) for name in sorted(by_kind)} or {"": _Kind("", (), nodes)}
+    note_needs(claims, snapshot.nodes)
     if len(kinds) == 1:
         held = None
         next(iter(kinds.values())).claims = claims
     else:
         held = _Held(kinds)
-        note_needs(claims, snapshot.nodes)
         _assign(claims, kinds, held, is_fair=rules.policy.is_fair)
     pools = []
     for kind in kinds.values():
-        note_needs(kind.claims, (nodes[name] for name in kind.usable if name in nodes))
+        if any(claim.owners for claim in kind.claims):
+            # Machines of this kind that can be used may belong to fewer users.
+            note_needs(kind.claims, (nodes[name] for name in kind.usable if name in nodes))
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
         pool.by_user, pool.levels = by_user, levels

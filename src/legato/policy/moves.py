@@ -38,13 +38,17 @@ class Plan:
         self._workers: dict[str, list[Worker]] = {}
         self._moved: dict[str, Claim] = {}
         self._search: _Search | None = None
-        self.left = FreeSlots((), pool.nodes)
+        self.left = FreeSlots(())
         if self.wanting:
             self._plan()
 
     def list_short(self) -> list[Claim]:
         """Return the claims whose targets cannot be placed."""
-        return [claim for claim in self.wanting if len(self.find_slots(claim)) < claim.target]
+        return [claim for claim in self.wanting if self.count_slots(claim) < claim.target]
+
+    def count_slots(self, claim: Claim) -> int:
+        """Return how many slots a claim would have in the end."""
+        return len(self.find_workers(claim)) * claim.job.gpus_per_worker
 
     def find_slots(self, claim: Claim) -> list[Slot]:
         """Return the slots that a claim would have in the end."""
@@ -97,7 +101,8 @@ class Plan:
                 short.append(claim)
         if short and not self.left.is_empty:
             self._make_room(short)
-        if self._moved or any(slot.id in given_up for claim in self.wanting for slot in self.find_slots(claim)):
+        is_given = given_up and any(slot.id in given_up for claim in self.wanting for slot in self.find_slots(claim))
+        if self._moved or is_given:
             self._find_owners()
 
     def _make_room(self, short: Sequence[Claim]) -> None:
@@ -177,9 +182,7 @@ class _Search:
         # The claims that have, or would have, workers on each node.
         self._claims_on: dict[str, list[Claim]] = {slot.node: [] for slot in (*pool.free, *pool.coming)}
         for claim in pool.claims:
-            planned = workers.get(claim.job.id)
-            slots = claim.slots if planned is None else [worker[0] for worker in planned]
-            for node in dict.fromkeys([slot.node for slot in slots]):
+            for node in dict.fromkeys(self._list_nodes(claim)):
                 self._claims_on.setdefault(node, []).append(claim)
         self._by_owner: dict[str, list[str]] = {}
         for node in self._claims_on:
@@ -193,7 +196,7 @@ class _Search:
         self._cut_off: set[str] = set()
         self._closed: dict[Needs, set[str]] = {}
         self._elastic_on: dict[str, list[Claim]] = {}
-        self._num_elastic_on: dict[str, int] = {}
+        self._num_elastic_on: Counter[str] | None = None
         # Without those that are done.
         self._open_on: dict[str, list[Claim]] = {}
         self._open: list[Claim] | None = None
@@ -230,7 +233,11 @@ class _Search:
         self._open = [one for one in (wanting if self._open is None else self._open) if one.job.id not in done]
         rivals.update((one.job.id, one) for one in self._list_inside(nodes, self._open))
         contest = sorted([one for one in rivals.values() if one.target], key=lambda one: self._rank[one.job.id])
-        wanted, room = sum([one.target for one in contest]), sum([self._count_elastic_on(node) for node in nodes])
+        if self._num_elastic_on is None:
+            elastic = [one for one in self._pool.claims if one.job.elastic and one.job.gpus_per_worker == 1]
+            self._num_elastic_on = Counter([node for one in elastic for node in self._list_nodes(one)])
+        wanted = sum([one.target for one in contest])
+        room = sum([self._num_elastic_on[node] + self._left.count_on(node) for node in nodes])
         if len(contest) < 2 or wanted <= room:
             return [], [], 0
         room += sum([self._count_on(nodes, one) for one in self._list_inside(nodes, wanting) if not one.job.elastic])
@@ -261,7 +268,7 @@ class _Search:
         """Return the elastic claims with workers of one slot on a node, after all searches for room."""
         found = self._elastic_on.get(node)
         if found is None:
-            inside = [self._pool.claims[self._rank[name]] for name, workers in self._list_on(node).items() if workers]
+            inside = self._find_claims_on(node)
             found = [claim for claim in inside if claim.job.elastic and claim.job.gpus_per_worker == 1]
             self._elastic_on[node] = found
         return found
@@ -287,14 +294,10 @@ class _Search:
                 found.append(one)
         return found
 
-    def _count_elastic_on(self, node: str) -> int:
-        """Return how many slots of a node elastic claims with workers of one slot have, or no claim has."""
-        found = self._num_elastic_on.get(node)
-        if found is None:
-            inside = self._list_on(node)
-            found = sum([len(inside[one.job.id]) for one in self._list_elastic_on(node)]) + self._left.count_on(node)
-            self._num_elastic_on[node] = found
-        return found
+    def _list_nodes(self, claim: Claim) -> list[str]:
+        """Return the node of each planned worker of a claim, or of each of its slots."""
+        planned = self._workers.get(claim.job.id)
+        return [slot.node for slot in (claim.slots if planned is None else [worker[0] for worker in planned])]
 
     def _count_on(self, nodes: set[str], claim: Claim) -> int:
         """Return how many workers of a claim are on some nodes."""
@@ -335,9 +338,8 @@ class _Search:
                 if node in nodes or node in self._cut_off:
                     continue
                 nodes.add(node)
-                for name, workers in self._list_on(node).items():
-                    mover = self._pool.claims[self._rank[name]]
-                    if workers and mover.needs not in seen and (mover.job.elastic or mover.target > mover.held):
+                for mover in self._find_claims_on(node):
+                    if mover.needs not in seen and (mover.job.elastic or mover.target > mover.held):
                         if self._left.has_left(mover.job):
                             return True
                         seen.add(mover.needs)
@@ -348,23 +350,28 @@ class _Search:
 
     def _find_usable(self, claim: Claim) -> list[str]:
         """Return the nodes with workers on which a claim can run, by name."""
-        _, labels, _, owner = claim.needs
-        usable = self._usable.get((labels, owner))
-        if usable is None:
-            nodes = self._pool.nodes
-            some = (
-                list(self._claims_on)
-                if owner is None
-                else [*self._by_owner.get("", ()), *self._by_owner.get(owner, ())]
-            )
-            usable = [node for node in sorted(set(some)) if has_labels(nodes.get(node), claim.job)]
-            self._usable[labels, owner] = usable
+        usable = self._list_usable(claim, claim.needs[3])
         # Many jobs may have refusals of their own, so they have no list of their own.
         refusals = claim.job.refusals
         return [node for node in usable if node not in refusals] if refusals else usable
 
+    def _list_usable(self, claim: Claim, owner: str | None) -> list[str]:
+        """Return the nodes with a claim's labels that an owner may use, as in `Needs`."""
+        key = claim.needs[1], owner
+        usable = self._usable.get(key)
+        if usable is None:
+            some = self._claims_on if owner is None else self._by_owner.get(owner, ())
+            usable = [node for node in some if has_labels(self._pool.nodes.get(node), claim.job)]
+            if owner:
+                usable += self._list_usable(claim, "")
+            usable.sort()
+            self._usable[key] = usable
+        return usable
+
     def _clear(self, node: str, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
         """Return slots of a node for one worker, after as many others have moved as necessary."""
+        if not any(self._could_leave(mover, level, depth - 1) for mover in self._find_claims_on(node)):
+            return None
         each, begun = claim.job.gpus_per_worker, len(self._log)
         found = tuple(self._left.take_on(node, each))
         self._log.append(("took", None, found, ()))
@@ -388,13 +395,19 @@ class _Search:
             self._log.append(("gave", None, found[each:], ()))
         return found[:each]
 
+    def _could_leave(self, mover: Claim, level: int, depth: int) -> bool:
+        """Whether a claim may leave a node, as far as that is known without a look at its workers there."""
+        if _LEVELS[level][1] and mover.target == mover.held and mover.job.id not in self._workers:
+            return False
+        return self._tried_needs.get((level, mover.needs), -1) < depth
+
     def _may_move(self, mover: Claim, worker: Worker, level: int) -> bool:
+        if mover.job.elastic and (mover.target < mover.held or not _LEVELS[level][1]):
+            return True
         held = self._held.get(mover.job.id)
         if held is None:
             held = self._held[mover.job.id] = {slot.id for slot in mover.slots}
-        if worker[0].id not in held:
-            return True
-        return mover.job.elastic and (mover.target < mover.held or not _LEVELS[level][1])
+        return worker[0].id not in held
 
     def _move(self, mover: Claim, old: Worker, new: Worker) -> None:
         self._list_on(old[0].node)[mover.job.id].remove(old)
@@ -417,6 +430,13 @@ class _Search:
             for claim in self._claims_on.get(node, ()):
                 inside[claim.job.id] = [worker for worker in self._workers_of(claim) if worker[0].node == node]
         return inside
+
+    def _find_claims_on(self, node: str) -> list[Claim]:
+        """Return the claims with planned workers on a node."""
+        inside = self._on_node.get(node)
+        if inside is None:
+            return self._claims_on.get(node, [])
+        return [self._pool.claims[self._rank[name]] for name, workers in inside.items() if workers]
 
     def _undo(self, begun: int) -> None:
         while len(self._log) > begun:

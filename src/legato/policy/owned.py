@@ -6,7 +6,6 @@ were divided one after the other, the machines of all users would be counted onc
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -55,7 +54,7 @@ def share_at_once(pool: SortedSnapshot, needs: Needs, rooms: dict[str, int], rul
         Whether that is possible. It is not if a minimum that needs the owner's machines and others was refused only
         because others got slots that they cannot use.
     """
-    guests, by_owner = _list_sharers(pool, needs, rooms)
+    everyone, by_owner = _list_sharers(pool, needs, rooms)
     common = rooms.get("", 0)
     own = {owner: rooms[owner] - common for owner in by_owner}
     wide = {owner: [claim for claim in claims if claim.lo > own[owner]] for owner, claims in by_owner.items()}
@@ -64,13 +63,10 @@ def share_at_once(pool: SortedSnapshot, needs: Needs, rooms: dict[str, int], rul
     got = Counter[str]()
     without_floors = _lower_floors(pool, {name: queue.floor for name, queue in pool.queues.items()})
     while True:
-        group, room = list(guests), common
-        for owner in sharing:
-            group += by_owner[owner]
-            room += own[owner]
+        room = common + sum([own[owner] for owner in sharing])
+        group = [one for one in everyone if one.job.owner in sharing or one.job.owner not in one.owners]
         if sum([claim.hi for claim in group]) <= room:
             return True
-        group.sort(key=operator.attrgetter("order"))
         part = _lower_floors(pool, got)
         if estimates:
             numbers = _estimate(part, group, room)
@@ -107,18 +103,17 @@ def share_at_once(pool: SortedSnapshot, needs: Needs, rooms: dict[str, int], rul
 def _list_sharers(
     pool: SortedSnapshot, needs: Needs, rooms: Collection[str]
 ) -> tuple[list[Claim], dict[str, list[Claim]]]:
-    """Return the claims with some needs: those that can use machines of all users only, and those of each owner."""
+    """Return the claims with some needs, in order of precedence, and those that can use machines of each owner."""
     labels = set(needs[1])
-    guests: list[Claim] = []
+    everyone: list[Claim] = []
     by_owner: dict[str, list[Claim]] = {}
     for claim in pool.claims:
         if claim.job.gpus_per_worker >= needs[0] and labels <= claim.job.labels.items() and claim.hi >= claim.lo:
             owner = claim.job.owner
-            if owner not in claim.owners:
-                guests.append(claim)
-            elif owner in rooms:
+            everyone.append(claim)
+            if owner in claim.owners and owner in rooms:
                 by_owner.setdefault(owner, []).append(claim)
-    return guests, by_owner
+    return everyone, by_owner
 
 
 def _lower_floors(pool: SortedSnapshot, got: Mapping[str, int]) -> SortedSnapshot:

@@ -14,7 +14,10 @@ from legato.policy.sizing import decide_targets
 
 def divide_room(pool: SortedSnapshot, group: Sequence[Claim], room: int, rules: Rules) -> None:
     """Set the targets of claims as if they had these slots only."""
-    part = msgspec.structs.replace(pool, claims=group, capacity=room, free=[], leaving=[], coming=[])
+    # A pool may have hundreds of owners, each with a few jobs in a few of many queues.
+    names = {claim.job.queue for claim in group}
+    queues = {name: queue for name, queue in pool.queues.items() if name in names}
+    part = msgspec.structs.replace(pool, claims=group, queues=queues, capacity=room, free=[], leaving=[], coming=[])
     decide_targets(part, rules)
 
 

@@ -54,7 +54,7 @@ def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
             decide_targets(pool, rules)
             if is_settled(pool, rules, before):
                 plan = Plan(pool)
-                missing = sum([claim.target - len(plan.find_slots(claim)) for claim in plan.list_short()])
+                missing = sum([claim.target - plan.count_slots(claim) for claim in plan.list_short()])
                 if are_few(missing, pool):
                     return plan
         set_limits(pool, before)

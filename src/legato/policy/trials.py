@@ -112,7 +112,7 @@ def _try(pair: Pair, pool: SortedSnapshot, plan: Plan) -> Plan:
         claim.target, claim.share, claim.trial = trial.tried, float(trial.tried), trial
     giver.tries_with, taker.tries_with = taker, giver
     after = Plan(pool)
-    if all(len(after.find_slots(claim)) >= claim.target for claim in after.wanting):
+    if not after.list_short():
         return after
     for (claim, trial), share in zip(pair, shares, strict=True):
         claim.target, claim.share, claim.trial, claim.tries_with = trial.usual, share, None, None

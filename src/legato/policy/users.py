@@ -49,7 +49,7 @@ def divide_by_user(
 def find_shares(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int], budget: Budget) -> Users:
     """Return the users as `divide_by_user` does, only with what each of them is entitled to. Changes no claim."""
     users = _group(claims, levels)
-    _entitle(users, budget)
+    _share(users, budget)
     return users
 
 
@@ -105,11 +105,25 @@ def _group(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int]) -> Us
 
 
 def _entitle(users: Users, budget: Budget) -> None:
-    """Set what each user is entitled to, independent of the sizes of minimums.
+    """Set what each user is entitled to, in whole slots."""
+    for sharers, whole in _share(users, budget):
+        if len(sharers) == 1:
+            sharers[0].entitled = whole
+            continue
+        sizes = round_shares(whole, [user.share for user in sharers], partial(_rank_new, sharers))
+        for user, size in zip(sharers, sizes, strict=True):
+            user.entitled = size
+
+
+def _share(users: Users, budget: Budget) -> list[tuple[list[User], int]]:
+    """Set the exact share of each user, independent of the sizes of minimums.
 
     While slots last, each queue is entitled to one, so that a low weight starves no queue: `_admit` gives its first
     job a turn. In a tie, the user with the first claim goes first. Present slots do not count, as when minimums are
     assigned.
+
+    Returns:
+        The users of each queue, and the whole slots of the queue.
     """
     # By their first claims, as the first turns of `_admit`.
     inside = group_by_queue(users)
@@ -129,36 +143,36 @@ def _entitle(users: Users, budget: Budget) -> None:
         for share, bound, sharers in zip(shares, bounds, inside.values(), strict=True)
     ]
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
-    for sharers, share, whole in zip(inside.values(), shares, wholes, strict=True):
-        own = share_out(share, [Bounds(user.weight, 0, user.wanted) for user in sharers])
-        sizes = round_shares(whole, own, partial(_rank_new, sharers))
-        for user, exact, size in zip(sharers, own, sizes, strict=True):
-            user.share, user.entitled = exact, size
+    for sharers, share in zip(inside.values(), shares, strict=True):
+        for user, exact in zip(
+            sharers, share_out(share, [Bounds(user.weight, 0, user.wanted) for user in sharers]), strict=True
+        ):
+            user.share = exact
+    return list(zip(inside.values(), wholes, strict=True))
 
 
 def _admit(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
     """Assign minimums in turns to users that have less than they are entitled to."""
-    inside: dict[str, list[tuple[float, int, int]]] = {}
-    for index, user in enumerate(users):
+    inside: dict[str, list[tuple[float, int, User]]] = {}
+    for user in users:
         if user.entitled:
-            inside.setdefault(user.queue, []).append((0.0, user.order, index))
+            inside.setdefault(user.queue, []).append((0.0, user.order, user))
     turns = []
-    for name, sharers in inside.items():
+    for sharers in inside.values():
         heapq.heapify(sharers)
-        turns.append((0.0, sharers[0][1], name))
+        turns.append((0.0, sharers[0][1], sharers))
     heapq.heapify(turns)
     while turns:
-        name = turns[0][2]
-        sharers = inside[name]
-        index = sharers[0][2]
-        user = users[index]
+        sharers = turns[0][2]
+        user = sharers[0][2]
         _try_next(user, budget, reservations)
         if user.waiting and user.taken < user.entitled:
-            heapq.heapreplace(sharers, (user.taken / user.weight, user.waiting[-1].order, index))
+            heapq.heapreplace(sharers, (user.taken / user.weight, user.waiting[-1].order, user))
         else:
             heapq.heappop(sharers)
         if sharers:
-            heapq.heapreplace(turns, (budget.taken[name] / budget.queues[name].weight, sharers[0][1], name))
+            taken = budget.taken[user.queue] / budget.queues[user.queue].weight
+            heapq.heapreplace(turns, (taken, sharers[0][1], sharers))
         else:
             heapq.heappop(turns)
 
@@ -200,6 +214,9 @@ def _grant(users: Users, budget: Budget) -> None:
         parts.append(Part(share, bound.weight, sum([user.held for user in sharers]), sharers[0].order))
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
     for (name, sharers), share, whole in zip(inside.items(), shares, wholes, strict=True):
+        if len(sharers) == 1:
+            sharers[0].granted = whole
+            continue
         own_shares = share_out(share, own_bounds[name])
         sizes = round_shares(whole, own_shares, partial(_rank_at, sharers))
         for user, size in zip(sharers, sizes, strict=True):
@@ -279,7 +296,10 @@ def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservatio
 
 def _list_steps(user: User) -> Steps:
     """Return the admitted claims of a user that can use more slots, as a heap."""
-    steps = [(rank(claim), place) for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
+    places = [place for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
+    if len(places) == 1 and not user.waiting:
+        return [((0.0, False, 0), places[0])]  # any rank: no other claim will be in the heap
+    steps = [(rank(user.admitted[place]), place) for place in places]
     heapq.heapify(steps)
     return steps
 
@@ -298,7 +318,8 @@ def _take_step(user: User, steps: Steps, budget: Budget, reservations: Reservati
         claim = user.admitted[place]
         if gained := grow(claim, budget):
             claim.share = max(claim.share, float(claim.target))
-            heapq.heapreplace(steps, (rank(claim), place))
+            if len(steps) > 1:
+                heapq.heapreplace(steps, (rank(claim), place))
             return gained
         heapq.heappop(steps)  # the available slots only decrease
     return 0
