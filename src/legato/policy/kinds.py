@@ -18,6 +18,7 @@ import msgspec
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, list_some, name_unusable
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, note_needs, sort_jobs
 from legato.policy.free_slots import belongs_to_other, can_run, has_labels
+from legato.policy.owned import Used
 from legato.policy.recent_use import find_levels
 from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
@@ -61,9 +62,7 @@ class _Kind:
         self.name = name
         self.slots = slots
         self.usable = Counter([slot.node for slot in slots if slot.usable])
-        self.capacity = sum(self.usable.values())
         self.claims: list[Claim] = []
-        self.wanted = self.least = self.weight = 0
         self._nodes = nodes
         # Usable nodes by owner; "": those of all users.
         self._nodes_of: dict[str, list[str]] = {"": []}
@@ -74,6 +73,11 @@ class _Kind:
         self._unusable = {node: unusable[node] for node in sorted(unusable)}
         self._has_owners = len(self._nodes_of) > 1
         self._room: dict[object, int] = {}
+        # Usable slots by owner, those beside what the claims want and beside their minimums, and priorities by user.
+        self.owned = {owner: sum([self.usable[node] for node in nodes]) for owner, nodes in self._nodes_of.items()}
+        self._wanted, self._least = Used(self.owned), Used(self.owned)
+        self._weight = 0
+        self._weight_of = Counter[str]()
 
     @property
     def gpu_type(self) -> str | None:
@@ -84,7 +88,7 @@ class _Kind:
         """Return the most slots that a job could have if no other job had any."""
         job = claim.job
         if not claim.is_picky and job.gpu_type is None:
-            return self.capacity
+            return self.find_capacity(claim)
         room = self.find_room_of(claim, "")
         if self._has_owners and job.owner and job.owner in self._nodes_of:
             room += self.find_room_of(claim, job.owner)
@@ -128,9 +132,21 @@ class _Kind:
         more = f"; {left} more node{'' if left == 1 else 's'} cannot be used" if left > 0 else ""
         return f"; {told}{more}" if found else ""
 
-    def count_by_owner(self) -> dict[str, int]:
-        """Return the usable slots on the nodes of each owner; "": on those of all users."""
-        return {owner: sum([self.usable[node] for node in nodes]) for owner, nodes in self._nodes_of.items()}
+    def find_capacity(self, claim: Claim) -> int:
+        """Return how many slots belong to no other user than the owner of a claim."""
+        return self.owned[""] + self.owned.get(claim.job.owner, 0)
+
+    def find_share(self, claim: Claim) -> int:
+        """Return how many of these slots a claim would have if all claims shared by priority."""
+        user, priority = claim.job.owner, claim.job.priority
+        share = self.owned[""] * priority / (self._weight + priority)
+        if user in self.owned:
+            share += self.owned[user] * priority / (self._weight_of[user] + priority)
+        return int(share)
+
+    def count_left(self, claim: Claim) -> int:
+        """Return how many slots the claims on this kind leave to a claim."""
+        return self._wanted.count_left(claim)
 
     def add(self, claim: Claim, *, is_fair: bool) -> None:
         """Assign a claim to this kind."""
@@ -138,13 +154,14 @@ class _Kind:
         room = self.find_room(claim)
         # A claim that will wait leaves these slots to others.
         if room >= claim.lo and self.has_room_for(claim, is_fair=is_fair):
-            self.wanted += min(claim.hi, room)
-            self.least += claim.lo
-            self.weight += claim.job.priority
+            self._wanted.add(claim, min(claim.hi, room))
+            self._least.add(claim, claim.lo)
+            self._weight += claim.job.priority
+            self._weight_of[claim.job.owner] += claim.job.priority
 
     def has_room_for(self, claim: Claim, *, is_fair: bool) -> bool:
         """Whether the minimum of a claim fits beside the claims on this kind: if all share, beside their minimums."""
-        return claim.lo <= self.capacity - (self.least if is_fair else self.wanted)
+        return claim.lo <= (self._least if is_fair else self._wanted).count_left(claim)
 
 
 def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
@@ -188,7 +205,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
         pool.by_user, pool.levels = by_user, levels
-        pool.owned = kind.count_by_owner()
+        pool.owned = kind.owned
         if held is not None:
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)
@@ -277,15 +294,15 @@ def _find_most(has: Mapping[str, int], before: str | None) -> str:
 
 def _choose(claim: Claim, kinds: Iterable[_Kind], *, is_fair: bool) -> _Kind:
     """Choose the kind on which a claim would have the most slots; of equal ones, the smallest that fits."""
-    priority, ranks = claim.job.priority, []
+    ranks = []
     for kind in kinds:
-        room, left = kind.find_room(claim), kind.capacity - kind.wanted
+        room, left = kind.find_room(claim), kind.count_left(claim)
         if is_fair:
-            share = int(kind.capacity * priority / (kind.weight + priority))
+            share = kind.find_share(claim)
             left = share if share > left else left
         share = 0 if left <= 0 else min(room, left, claim.hi)
         is_small, fits = room < claim.lo, kind.has_room_for(claim, is_fair=is_fair)
-        ranks.append((is_small, not fits, -share, -room if is_small else 0, kind.capacity, kind.name, kind))
+        ranks.append((is_small, not fits, -share, -room if is_small else 0, kind.find_capacity(claim), kind.name, kind))
     return min(ranks)[-1]
 
 

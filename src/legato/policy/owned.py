@@ -148,7 +148,7 @@ def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
         rules: the policy and its settings.
         before: the limits without this division.
     """
-    used = _Used(pool)
+    used = Used(pool.owned)
     by_queue = dict.fromkeys(pool.queues, 0)
     for claim in pool.claims:
         used.add(claim, claim.target)
@@ -168,7 +168,7 @@ def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
             return False
         if not claim.target:
             waiting.add(claim.job.id)
-    return rules.policy.is_fair or not waiting or not _is_overtaken(pool, rules, _Used(pool), waiting)
+    return rules.policy.is_fair or not waiting or not _is_overtaken(pool, rules, Used(pool.owned), waiting)
 
 
 def are_few(num_slots: int, pool: SortedSnapshot) -> bool:
@@ -176,11 +176,15 @@ def are_few(num_slots: int, pool: SortedSnapshot) -> bool:
     return num_slots <= _TOLERANCE * pool.capacity
 
 
-class _Used:
-    """The slots that are left if claims use machines of their owners first."""
+class Used:
+    """The slots that are left if claims use machines of their owners first.
 
-    def __init__(self, pool: SortedSnapshot) -> None:
-        self._own = dict(pool.owned)
+    Args:
+        owned: usable slots of each user to whom machines belong; "": of machines of all users.
+    """
+
+    def __init__(self, owned: Mapping[str, int]) -> None:
+        self._own = dict(owned)
         self._common = self._own.pop("", 0)
 
     def add(self, claim: Claim, num_slots: int) -> None:
@@ -196,7 +200,7 @@ class _Used:
         return self._common + self._own.get(claim.job.owner, 0)
 
 
-def _is_overtaken(pool: SortedSnapshot, rules: Rules, used: _Used, waiting: Collection[str]) -> bool:
+def _is_overtaken(pool: SortedSnapshot, rules: Rules, used: Used, waiting: Collection[str]) -> bool:
     """Whether the claims before one of those that wait leave enough slots for its minimum."""
     for equals in ranks(pool.claims, rules.policy):
         for claim in equals:

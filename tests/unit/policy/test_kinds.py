@@ -14,7 +14,7 @@ from tests.unit.policy.worlds import USERS, for_any
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import smallest_size
-from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Slot, Snapshot
 
 BY_JOB = msgspec.structs.replace(EAGER, fair_by=FairBy.JOB)
 BY_ORDER = msgspec.structs.replace(EAGER, policy=Policy.FIFO)
@@ -88,6 +88,28 @@ def test_a_job_gets_a_kind_on_which_its_minimum_fits_beside_a_job_that_waits() -
     late = make_job("anna/late", 2, min_workers=2, at=3.0)
     pool, _ = settle(make_pool(*jobs, late, nodes=TWO_KINDS, a=6, b=5), BY_ORDER)
     assert [len(held(pool, name)) for name in ("j0", "j1", "j2", "late")] == [4, 4, 0, 2]
+
+
+def test_a_job_gets_a_kind_on_which_its_minimum_fits_beside_machines_of_other_users() -> None:
+    nodes = (
+        Node(name="a", kind="x"),
+        Node(name="own", kind="x", labels={OWNER_LABEL: "ben"}),
+        Node(name="b", kind="y"),
+    )
+    jobs = [make_job(f"anna/j{index}", 4, elastic=False, at=float(index)) for index in range(3)]
+    pool, _ = settle(make_pool(*jobs, nodes=nodes, a=4, own=4, b=10))
+    assert [len(held(pool, job.id)) for job in jobs] == [4, 4, 4]
+
+
+def test_a_share_of_a_kind_counts_no_machines_of_other_users() -> None:
+    nodes = (
+        Node(name="a", kind="x"),
+        Node(name="own", kind="x", labels={OWNER_LABEL: "ben"}),
+        Node(name="b", kind="y"),
+    )
+    jobs = [make_job(f"anna/j{index}", 8, at=float(index)) for index in range(3)]
+    pool, _ = settle(make_pool(*jobs, nodes=nodes, a=4, own=8, b=6))
+    assert [len(held(pool, job.id)) for job in jobs] == [3, 4, 3]
 
 
 @st.composite
