@@ -244,6 +244,8 @@ def test_a_new_job_that_fits_on_one_node_is_on_one_node(snapshot: Snapshot, rule
         and kind_of(nodes.get(slot.node), slot) == decision.machine_kind
         and can_run(slot.node, nodes[slot.node], new)
     )
+    if any(nodes[node].labels.get(OWNER_LABEL) == new.owner for node in free):
+        return  # It uses these first.
     used = {name.partition("/")[0] for name in decision.slots}
     fitting = [number for number in free.values() if number >= len(decision.slots)]
     if fitting:
