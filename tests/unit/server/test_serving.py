@@ -218,6 +218,30 @@ print(*sorted({{"fastapi", "sqlalchemy", "uvicorn"}} & set(sys.modules)))
     assert told.splitlines()[1:] == [""], "what it needs to answer requests was loaded in vain"
 
 
+def test_old_objects_in_cycles_do_not_wait_long_for_the_garbage_collector() -> None:
+    # In a process of its own, because the garbage collector's settings are those of the process.
+    program = """
+import weakref
+from legato.server.serving import _NUM_NEW_OBJECTS, _collect_rarely
+
+class Stream:
+    pass
+
+_collect_rarely()
+stream = Stream()
+stream.itself, found = stream, weakref.ref(stream)
+kept = [[] for _ in range(3 * _NUM_NEW_OBJECTS)]
+print(found() is not None)
+del stream
+kept += [[] for _ in range(6 * _NUM_NEW_OBJECTS)]
+print(found() is not None)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(serving.__file__).parents[2])}
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["True", "False"]
+
+
 # ---------------------------------------------------------------- the store
 
 
