@@ -20,6 +20,7 @@ from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Messages, Platform, 
 from legato.control.records import JobPatch, Queue
 from legato.control.roles import Role
 from legato.control.stages import Stage
+from legato.control.store.jobs import MAX_NOTES
 from legato.core.errors import StoreError
 from legato.server import event_feed as feed_module
 from legato.server import streams
@@ -309,7 +310,8 @@ def test_followers_are_counted(platform: Platform) -> None:
         assert platform.services.feed.num_followers == 2
 
 
-def test_events_that_are_there_together_are_sent_together(platform: Platform, monkeypatch: Any) -> None:
+def note_sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return a list to which the parts are added that streams of events send."""
     sent: list[bytes] = []
 
     async def note(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -318,6 +320,11 @@ def test_events_that_are_there_together_are_sent_together(platform: Platform, mo
             yield message
 
     monkeypatch.setattr("legato.server.routes.events.stream", lambda told, *rest: streams.stream(note(told), *rest))
+    return sent
+
+
+def test_events_that_are_there_together_are_sent_together(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = note_sent(monkeypatch)
     for number in range(3):
         platform.submit(name=f"job-{number}")
     wait_for_memory(platform)
@@ -325,6 +332,19 @@ def test_events_that_are_there_together_are_sent_together(platform: Platform, mo
     with platform.stream("events") as messages:
         assert [int(message["id"]) for message in take(messages, last)] == list(range(1, last + 1))
     assert [message.count(b"data: ") for message in sent] == [last]
+
+
+def test_a_slow_client_gets_long_events_in_small_parts(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = note_sent(monkeypatch)
+    job = platform.submit()
+    for number in range(8):
+        # Four bytes for each character.
+        platform.store.jobs.change(job, JobPatch(notes=f"{number}".rjust(MAX_NOTES, "\U0001f642")), ADMIN, NOW)
+    wait_for_memory(platform)
+    last = platform.store.events.read_last_seq()
+    with platform.stream("events") as messages:
+        assert [int(message["id"]) for message in take(messages, last)] == list(range(1, last + 1))
+    assert [message.count(b"data: ") for message in sent] == [5, 4, 1]
 
 
 def test_the_feed_forgets_followers_that_wait_no_longer(platform: Platform) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
 
@@ -30,6 +30,7 @@ _MAX_WAIT_S: Final = 60.0
 _BATCH: Final = 500
 _NOW: Final = "now"
 _STAGE: Final = "stage"
+_CHUNK_BYTES: Final = 2**14
 
 After = Annotated[str | None, Query(max_length=20, pattern=r"^([0-9]+|now)$")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -132,8 +133,8 @@ async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]
             )
             seq = part.upto
             if part.events:
-                # Together, because to send costs much more than to render, and hundreds of consoles may follow.
-                yield b"".join(render_message(one, event=one.kind, message_id=str(one.seq)) for one in part.events)
+                for chunk in _render(part.events):
+                    yield chunk
                 may_have_ended |= view.job is not None and any(event.kind == _STAGE for event in part.events)
                 continue
             if has_ended:
@@ -143,3 +144,18 @@ async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]
                 may_have_ended, has_ended = False, await watch.has_ended()
             else:
                 await here.feed.wait_beyond(seq, watch.left_s)
+
+
+def _render(events: Sequence[Event]) -> Iterator[bytes]:
+    """Yield the messages of events, several together: to send costs much more than to render, and hundreds may follow.
+
+    Not all together: a slow client keeps what it was sent in the server's memory, and the notes of a job may be long.
+    """
+    chunk = b""
+    for one in events:
+        chunk += render_message(one, event=one.kind, message_id=str(one.seq))
+        if len(chunk) >= _CHUNK_BYTES:
+            yield chunk
+            chunk = b""
+    if chunk:
+        yield chunk
