@@ -22,7 +22,7 @@ _ANSWER_LIMIT_S: Final = 2.0
 _MAX_BYTES: Final = 2**25
 _MAX_LINE: Final = 2**16
 _MAX_FIELDS: Final = 100
-_OK: Final = [b"HTTP/1.1", b"200"]
+_OK: Final = b"HTTP/1.1 200 "
 _ODD: Final = ("transfer-encoding", "content-encoding", WARNING.lower())
 
 
@@ -61,13 +61,15 @@ def ask_first(url: str, path: str, params: Mapping[str, Any], headers: Mapping[s
 
 def _read_plain(answer: BinaryIO) -> bytes | None:
     """Return the body of an answer. None: the answer is not plain, or not complete."""
-    if answer.readline(_MAX_LINE).split(maxsplit=2)[:2] != _OK:
+    if not answer.readline(_MAX_LINE).startswith(_OK):
         return None
     fields: dict[str, str] = {}
     while (line := answer.readline(_MAX_LINE)) != b"\r\n":
-        name, colon, value = line.decode("latin-1").partition(":")
+        name, _, value = line[:-2].decode("ascii").partition(": ")
         name = name.lower()
-        if not colon or name in fields or len(fields) == _MAX_FIELDS:
+        # A space in the name, a control character or half a line could hide a field from the checks below.
+        is_whole = line.endswith(b"\r\n") and name.replace("-", "").isalnum() and value.isprintable()
+        if not is_whole or name in fields or len(fields) == _MAX_FIELDS:
             return None
         fields[name] = value.strip()
     length = fields.get("content-length", "")
