@@ -85,14 +85,14 @@ class Plan:
     def _plan(self) -> None:
         pool = self._pool
         left = [*pool.free, *pool.coming]
-        num_free = len(pool.free)
+        num_idle = len(left)
         for claim in pool.claims:
             if claim.target < claim.held:
                 kept = self._workers[claim.job.id] = keep_workers(claim, claim.target)
                 ids = {slot.id for worker in kept for slot in worker}
                 left += (slot for slot in claim.slots if slot.id not in ids)
         self.left = FreeSlots(left, pool.nodes)
-        given_up = {slot.id for slot in left[num_free:]}
+        given_up = {slot.id for slot in left[num_idle:]}
         short = []
         for claim in self.wanting:
             taken = self.left.take(claim.target - claim.held, claim.slots, claim.job)

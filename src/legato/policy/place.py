@@ -83,9 +83,7 @@ class _Placing:
         for claim in claims:
             taken = planned.get(claim.job.id, [])
             number = claim.size - len(claim.slots)
-            # A static job never leaves slots again, so it waits for its own ones instead of taking those of another.
-            waits = claim.is_picky and not claim.job.elastic
-            for free in (self._free,) if waits else (self._free, self._kept):
+            for free in (self._free, self._kept):
                 if len(taken) < number and not free.is_empty:
                     taken += free.take(number - len(taken), [*claim.slots, *taken], claim.job)
             if len(taken) < number:

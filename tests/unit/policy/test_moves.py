@@ -200,3 +200,17 @@ def test_no_job_moves_between_slots_of_which_another_needs_both() -> None:
     pool, _ = settle(with_job(pool, refused_by(wide, n0="no data", n1="no data")))
     assert held(pool, "wide") == ["n2/0", "n2/1"]
     assert len(held(pool, "a")) == len(held(pool, "b")) == 2
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_a_static_job_takes_a_free_slot_although_others_are_being_freed(policy: Policy) -> None:
+    """The slot is planned for a job that came later and can use few others; such jobs come and end without end.
+
+    If early waited for slots that are being freed, each moment the next job would take them first.
+    """
+    early = refused_by(make_job("anna/early", 1, elastic=False), gone="no data")
+    late = refused_by(make_job("bob/late", 2, at=1.0), gone="no data", n1="no data")
+    pool = make_pool(early, late, nodes=(Node(name="n0"), Node(name="n1")), n0=2, n1=2)
+    ended = tuple(slot if slot.id == "n0/0" else msgspec.structs.replace(slot, holder="ended") for slot in pool.slots)
+    rules = msgspec.structs.replace(EAGER, policy=policy)
+    assert decide(msgspec.structs.replace(pool, slots=ended), rules).of("early").slots == ("n0/0",)

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from tests.unit.policy.world import EAGER, counts, make_job, make_snapshot, settle, with_job
+from tests.unit.policy.world import EAGER, make_job, make_snapshot
 
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy
@@ -205,21 +205,3 @@ def test_no_reason_names_a_job_of_another_user_if_no_machine_is_for_all(policy: 
     for one in decide(pool, msgspec.structs.replace(EAGER, policy=policy)).decisions:
         if "machines that belong to no other user" in one.reason:
             assert {owners[job] for job in one.because} <= {owners[one.job]}, one
-
-
-def test_a_static_job_takes_no_slots_that_another_one_needs_for_good() -> None:
-    """Ann's late job can have her own machine. It took common slots first, which alone ben's first job can grow to.
-
-    So that job could not have its share, ann's wide job got the rest, and the three took turns without end.
-    """
-    jobs = [
-        make_job("ben/first", 10, min_workers=5),
-        make_job("ben/second", 7, at=1.0, elastic=False),
-        make_job("ann/wide", 7, at=2.0, elastic=False),
-        make_job("ann/late", 3, at=3.0, elastic=False),
-    ]
-    pool = owned_pool(jobs[1:], (12, 5, 5), n0="ben", n1="ann", n2="")
-    rules = msgspec.structs.replace(EAGER, policy=Policy.FIFO)
-    pool, _ = settle(pool, rules)
-    pool, decisions = settle(with_job(pool, jobs[0]), rules)
-    assert counts(decisions) == {"first": 10, "second": 7, "wide": 0, "late": 3}
