@@ -154,7 +154,7 @@ class _Kind:
         room = self.find_room(claim)
         # A claim that will wait leaves these slots to others.
         if room >= claim.lo and self.has_room_for(claim, is_fair=is_fair):
-            self._wanted.add(claim, min(claim.hi, room))
+            self._wanted.add(claim, min(claim.hi, room, self.count_left(claim)))
             self._least.add(claim, claim.lo)
             self._weight += claim.job.priority
             self._weight_of[claim.job.owner] += claim.job.priority

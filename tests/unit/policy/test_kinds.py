@@ -112,6 +112,18 @@ def test_a_share_of_a_kind_counts_no_machines_of_other_users() -> None:
     assert [len(held(pool, job.id)) for job in jobs] == [3, 4, 3]
 
 
+@pytest.mark.parametrize("policy", [Policy.FIFO, Policy.PRIORITY])
+def test_a_user_has_machines_of_its_own_although_others_want_more_slots_than_there_are(policy: Policy) -> None:
+    nodes = (
+        Node(name="a", kind="x"),
+        Node(name="own", kind="x", labels={OWNER_LABEL: "anna"}),
+        Node(name="b", kind="y"),
+    )
+    jobs = [make_job("ben/j0", 5), make_job("ben/j1", 10, at=1.0), make_job("anna/j2", 8, at=2.0, min_workers=4)]
+    pool, _ = settle(make_pool(*jobs, nodes=nodes, a=10, own=8, b=4), msgspec.structs.replace(EAGER, policy=policy))
+    assert all(name.startswith("own/") for name in held(pool, "j2")) and len(held(pool, "j2")) == 8
+
+
 @st.composite
 def wide_jobs(draw: st.DrawFn) -> list[JobDemand]:
     jobs = []
