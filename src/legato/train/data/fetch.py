@@ -25,7 +25,7 @@ class Whole(NamedTuple):
     """The tensors of a data set that can be indexed as a whole, and the rows of them that it has (None: all)."""
 
     tensors: tuple[torch.Tensor, ...]
-    rows: torch.Tensor | None
+    rows: Indices | None
 
 
 class FetchError(Exception):
@@ -127,7 +127,7 @@ def _takes_many(dataset: object) -> bool:
 def _fetch_whole(whole: Whole, index: torch.Tensor) -> list[torch.Tensor]:
     try:
         if whole.rows is not None:
-            index = whole.rows.index_select(0, index)
+            index = torch.from_numpy(whole.rows[index.numpy()])
         return [tensor.index_select(0, index if tensor.is_cpu else index.to(tensor.device)) for tensor in whole.tensors]
     except Exception as error:
         raise FetchError(f"reading them raised {told(error)}") from error
@@ -147,14 +147,15 @@ def _whole(dataset: object) -> Whole | None:
     return None
 
 
-def _rows(indices: Sequence[int], num_inner: int) -> torch.Tensor | None:
+def _rows(indices: Sequence[int], num_inner: int) -> Indices | None:
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0:
         return None
     # Reading sample by sample, negative numbers count from the end, and wrong numbers raise an error at that sample.
     if rows.min() < 0 or rows.max() >= num_inner:
         return None
-    return torch.from_numpy(rows.astype(np.int64))
+    # No copy, if possible: the program may change an array within a pass.
+    return rows.astype(np.int64, copy=False)
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -277,6 +277,17 @@ def test_a_subset_may_be_given_in_many_ways(indices: Any) -> None:
     assert [batch[0].item() for _, batch in take_all(loader)] == [dataset[at][0].item() for at in range(len(dataset))]
 
 
+@pytest.mark.parametrize("give", [np.array, torch.tensor])
+def test_a_change_of_a_subset_within_a_pass_reaches_the_next_batch(give: Callable[[list[int]], Any]) -> None:
+    indices = give([0, 1, 2, 3])
+    order = Order(4, Layout(1, 1), seed=0, shuffle=False)
+    loader = Loader(Subset(TensorDataset(torch.arange(10)), indices), order, seed=0)
+    loader.follow(iter(keys_of(order)))
+    first = [loader.take()[1][0].item() for _ in range(2)]
+    indices += 5
+    assert first + [batch[0].item() for _, batch in take_all(loader)] == [0, 1, 7, 8]
+
+
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_nothing_is_loaded_twice_or_beyond_the_window(num_workers: int, tmp_path: Path) -> None:
     dataset = Counting(tmp_path / "loads")
