@@ -249,11 +249,6 @@ def _add_each(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -
         target.add_(value)
 
 
-def _scale_each(targets: Sequence[torch.Tensor], factor: float) -> None:
-    for target in targets:
-        target.mul_(factor)
-
-
 copy_each: Final[Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]] = getattr(
     torch, "_foreach_copy_", _copy_each
 )
@@ -262,8 +257,31 @@ add_each: Final[Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]]
     torch, "_foreach_add_", _add_each
 )
 """Adds tensors to others in place, in one call. If missing: one after the other, which gives the same bits."""
-scale_each: Final[Callable[[Sequence[torch.Tensor], float], Any]] = getattr(torch, "_foreach_mul_", _scale_each)
-"""Multiplies tensors by a number in place, in one call. If missing: one after the other, which gives the same bits."""
+
+
+def _scale_each(targets: Sequence[torch.Tensor], factor: float) -> None:
+    for target in targets:
+        target.mul_(factor)
+
+
+_NARROW: Final = {torch.bfloat16, torch.float16}
+_scale_alike: Final[Callable[[Sequence[torch.Tensor], float], Any]] = getattr(torch, "_foreach_mul_", _scale_each)
+
+
+def scale_each(targets: Sequence[torch.Tensor], factor: float) -> None:
+    """Multiply tensors by a number in place, with the bits of ``target * factor``.
+
+    Why: in one call for all tensors of a dtype. On a CPU that call rounds the number to the dtype of bfloat16 and
+    float16 tensors first, so these are multiplied one after the other. If missing: all of them are.
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    for target in targets:
+        if target.is_cpu and target.dtype in _NARROW:
+            target.mul_(factor)
+        else:
+            kinds.setdefault((target.device, target.dtype), []).append(target)
+    for alike in kinds.values():
+        _scale_alike(alike, factor)
 
 
 # ------------------------------------------------------------ modules, optimizers, schedulers, tensors

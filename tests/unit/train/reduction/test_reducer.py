@@ -37,7 +37,7 @@ ALONE = Group(View(0, (Member(0, ""),), ""), 0)
 
 
 class Net(nn.Module):
-    """Two dtypes, batch-norm, a part that only some micro-batches use, and one that none uses."""
+    """Three dtypes, batch-norm, a part that only some micro-batches use, and one that none uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +45,7 @@ class Net(nn.Module):
         self.norm = nn.BatchNorm1d(7)
         self.rare = nn.Linear(7, 7)
         self.fine = nn.Linear(7, 2, dtype=torch.float64)
+        self.coarse = nn.Linear(7, 2, dtype=torch.bfloat16)
         self.never = nn.Linear(2, 2)
         self.register_buffer("seen", torch.tensor([2**40, 0]))
 
@@ -53,8 +54,9 @@ class Net(nn.Module):
         if leaf % 3 == 1:
             hidden = hidden + self.rare(hidden)
         self.seen += leaf + 1
-        output: torch.Tensor = self.fine(hidden.double()).square().mean() * (leaf + 0.1)
-        return output
+        outputs = self.fine(hidden.double()) + self.coarse(hidden.bfloat16())
+        loss: torch.Tensor = outputs.square().mean() * (leaf + 0.1)
+        return loss
 
 
 class Step(NamedTuple):
@@ -127,7 +129,9 @@ def compute(
 
 def outcome(model: Net, reducer: StepReducer) -> bytes:
     tensors = [parameter.grad for parameter in model.parameters()] + list(model.buffers())
-    content = b"|".join(b"none" if t is None else t.detach().contiguous().numpy().tobytes() for t in tensors)
+    content = b"|".join(
+        b"none" if t is None else t.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors
+    )
     assert reducer.notes.last["leaf"] == tuple(leaf + 0.1 for leaf in range(len(reducer.notes.last["leaf"])))
     return content + repr((reducer.loss, reducer.notes.last)).encode()
 
