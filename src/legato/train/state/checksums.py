@@ -98,7 +98,7 @@ def _of_bytes(content: bytes) -> int:
 
 def words_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's values, in their logical order, as int64 ``[n]``; the last word is filled up with zeros."""
-    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    flat = _bytes_of(tensor)
     if flat.numel() % 8 == 0 and flat.storage_offset() % 8 == 0:
         return flat.view(torch.int64)
     filled = torch.zeros(-(-flat.numel() // 8) * 8, dtype=torch.uint8, device=flat.device)
@@ -106,10 +106,14 @@ def words_of(tensor: torch.Tensor) -> torch.Tensor:
     return filled.view(torch.int64)
 
 
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
 def _content_of(tensor: torch.Tensor) -> NDArray[np.generic]:
     """Return the values of a tensor in the memory of the host, in their logical order, without gaps."""
     if tensor.dtype not in _KNOWN_TO_NUMPY or tensor.is_conj() or tensor.is_neg():
-        return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _bytes_of(tensor).numpy()
     # A call of NumPy takes a fraction of the time of one of torch, and small tensors cost little else.
     return np.ascontiguousarray(tensor.numpy()).reshape(-1)
 
