@@ -43,6 +43,9 @@ class FreeSlots:
         """Whether no slot is left."""
         return not self._number
 
+    def __iter__(self) -> Iterator[Slot]:
+        return itertools.chain.from_iterable(list(self._by_node.values()))
+
     def has(self, slots: Iterable[Slot]) -> bool:
         """Whether all of these slots are left."""
         return all(slot in self._by_node.get(slot.node, ()) for slot in slots)

@@ -26,7 +26,7 @@ class Plan:
         wanting: claims that not every slot suits and that want more slots than they hold, the most difficult first.
         left: the slots that remain for the other claims.
         owners: the claims that get slots which they do not hold, by slot; empty if no other job holds a slot that these
-            claims need.
+            claims need, and no static job starts.
     """
 
     def __init__(self, pool: SortedSnapshot) -> None:
@@ -102,7 +102,8 @@ class Plan:
         if short and not self.left.is_empty:
             self._make_room(short)
         is_given = given_up and any(slot.id in given_up for claim in self.wanting for slot in self.find_slots(claim))
-        if self._moved or is_given:
+        starts_static = any(claim.target > claim.held and not claim.job.elastic for claim in pool.claims)
+        if self._moved or is_given or starts_static:
             self._find_owners()
 
     def _make_room(self, short: Sequence[Claim]) -> None:

@@ -83,14 +83,28 @@ class _Placing:
         for claim in claims:
             taken = planned.get(claim.job.id, [])
             number = claim.size - len(claim.slots)
-            for free in (self._free, self._kept):
-                if len(taken) < number and not free.is_empty:
-                    taken += free.take(number - len(taken), [*claim.slots, *taken], claim.job)
+            if len(taken) < number and not self._free.is_empty:
+                taken += self._free.take(number - len(taken), [*claim.slots, *taken], claim.job)
+            if len(taken) < number and not self._kept.is_empty:
+                taken += self._borrow(claim, number - len(taken), [*claim.slots, *taken])
             if len(taken) < number:
                 missing.append((claim, number - len(taken)))
             self._give(claim, taken)
         for claim, number in missing:
             self._ask(claim, number, is_urgent=claim.held < claim.lo)
+
+    def _borrow(self, claim: Claim, number: int, beside: list[Slot]) -> list[Slot]:
+        """Take free slots that were planned for others.
+
+        A static job never leaves slots again. So it takes none of a claim that comes before it, which could not be
+        placed then, and waits for its own ones instead.
+        """
+        owners = self._plan.owners
+        before = [] if claim.job.elastic else [slot for slot in self._kept if owners[slot.id].order < claim.order]
+        self._kept.remove(before)
+        taken = self._kept.take(number, beside, claim.job)
+        self._kept.give(before)
+        return taken
 
     def _give(self, claim: Claim, taken: list[Slot]) -> None:
         """Give a claim as many of these slots as it can use."""
