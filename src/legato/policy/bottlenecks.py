@@ -6,76 +6,127 @@ because these jobs have no need in common.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names, without
-from legato.policy.claims import Claim, Limits, SortedSnapshot, list_limits, set_limits
+from legato.policy.claims import Claim, Limits, SortedSnapshot, ignore_holders, list_limits, set_limits
+from legato.policy.crowds import Crowd, find_crowds
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
 from legato.policy.rooms import divide_room
 from legato.policy.rules import Rules
+from legato.policy.scarce import decide_all
 from legato.policy.sizes import fit_size
+from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
+_MAX_REPETITIONS: Final = 9
 _MAX_SHORT: Final = 8
-"""While the targets of more claims cannot be placed, their limits are lowered first, because repetitions are few."""
+"""While more slots are missing, no limits are given back, because repetitions are few."""
 
 
-def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules, won: dict[str, Limits]) -> bool:
-    """Lower the limits of claims whose targets cannot be placed although all other jobs have theirs.
+def decide_together(pool: SortedSnapshot, rules: Rules) -> Plan:
+    """Set the target of every claim so that all targets can be placed together.
 
-    If other jobs that can use no other slots are the cause, they divide these slots among themselves, in the same way
-    as the whole pool; so none has more than its minimum while another waits for its own. If a claim that waits wins its
-    minimum from others in this way and cannot be placed after all, the others get their limits back. While many targets
-    cannot be placed, they do not.
+    Claims that together want more slots of some nodes than these have, and that can use no others, divide them among
+    themselves, in the same way as the whole pool; so none has more than its minimum while another waits for its own. If
+    a claim that waits wins its minimum from others in this way and cannot be placed after all, the others get their
+    limits back. After each change the targets are decided again, so that other jobs get the slots which these leave.
+
+    If there are such claims, order alone decides ties. Otherwise a slot that passes from one of two equal claims to the
+    other could make others divide slots, which then come back, without end.
 
     Args:
-        pool: with targets set.
-        plan: of these targets.
+        pool: the slots of one kind of machine.
         rules: the policy and its settings.
-        won: the limits of all claims before a waiting one won its minimum, by its job; empty at first.
 
     Returns:
-        Whether a limit was changed. Then decide the targets again, so that other jobs get these slots.
+        A plan of the targets.
     """
-    short = plan.list_short()
-    are_few = len(short) <= _MAX_SHORT
+    before = list_limits(pool) if pool.rooms else {}
+    decide_all(pool, rules)
+    won: dict[str, Limits] = {}
+    for _ in range(_MAX_REPETITIONS):
+        is_wide = any(claim.target and claim.job.gpus_per_worker > 1 for claim in pool.claims)
+        plan = Plan(pool) if is_wide else None
+        crowds = _find_crowds(pool, plan)
+        plan = plan or (None if crowds else Plan(pool))
+        short = [] if plan is None else plan.list_short()
+        if plan is not None and not crowds and not short:
+            return plan
+        if before and any(claim.keeps for claim in pool.claims):
+            ignore_holders(pool)
+            set_limits(pool, before)
+            decide_all(pool, rules)
+        elif crowds:
+            _divide(pool, crowds, rules, won)
+            decide_targets(pool, rules)
+        elif plan is not None:
+            _limit(pool, plan, short, won)
+            decide_targets(pool, rules)
+    return Plan(pool)
+
+
+def _find_crowds(pool: SortedSnapshot, plan: Plan | None) -> list[Crowd]:
+    """Find crowds beside the slots of static jobs that run and the planned workers of several GPUs."""
+    wanted: dict[str, int] = {}
+    taken = Counter[str]()
+    for claim in pool.claims:
+        if not claim.target:
+            continue
+        if claim.job.gpus_per_worker > 1:
+            assert plan is not None
+            taken.update([slot.node for slot in plan.find_slots(claim)])
+            continue
+        number = claim.target
+        if not claim.job.elastic and claim.held and claim.held <= number:
+            taken.update([slot.node for slot in claim.slots])
+            number -= claim.held
+        if number and claim.is_picky:
+            wanted[claim.job.id] = number
+    return find_crowds(pool, wanted, taken) if wanted else []
+
+
+def _divide(pool: SortedSnapshot, crowds: Sequence[Crowd], rules: Rules, won: dict[str, Limits]) -> None:
+    """Let the claims of each crowd divide its slots. ``won``: limits before waiting claims won, by their job."""
+    are_few = sum([crowd.wanted - crowd.room for crowd in crowds]) <= _MAX_SHORT
     if not are_few:
         won.clear()
-    done: set[str] = set()
-    for claim in short:
-        if claim.job.id in done:
-            continue
-        rivals, nodes, room = plan.find_rivals(claim, done)
-        if rivals:
-            before = list_limits(pool)
-            _share(pool, rivals, nodes, room, rules)
-            done.update(rival.job.id for rival in rivals)
-            for rival in rivals:
-                if are_few and rival.target and not rival.held:
-                    won.setdefault(rival.job.id, before)
-        else:
-            # A job with its minimum keeps that.
-            found = plan.count_slots(claim)
-            claim.hi = max(fit_size(claim.job, found), fit_size(claim.job, claim.held))
-            claim.limit = explain_left(claim.job, plan.left)
-        lost = [one for one in rivals or [claim] if one.hi < one.lo and one.job.id in won]
-        if lost:
-            _give_back(pool, lost[0], won)
+    for crowd in crowds:
+        before = list_limits(pool)
+        _share(pool, crowd, rules)
+        for claim in crowd.claims:
+            if are_few and claim.target and not claim.held:
+                won.setdefault(claim.job.id, before)
+        if _give_back(pool, crowd.claims, won):
             break
-    return bool(short)
 
 
-def _give_back(pool: SortedSnapshot, claim: Claim, won: dict[str, Limits]) -> None:
-    """Set the limits of all other claims to those that they had before a claim won its minimum."""
-    own = claim.hi, claim.limit, claim.limit_because
-    set_limits(pool, {**won[claim.job.id], claim.job.id: own})
+def _limit(pool: SortedSnapshot, plan: Plan, short: Sequence[Claim], won: dict[str, Limits]) -> None:
+    """Limit claims that cannot be placed to what fits. A job with its minimum keeps that."""
+    for claim in short:
+        claim.hi = max(fit_size(claim.job, plan.count_slots(claim)), fit_size(claim.job, claim.held))
+        claim.limit = explain_left(claim.job, plan.left)
+        if _give_back(pool, [claim], won):
+            break
+
+
+def _give_back(pool: SortedSnapshot, claims: Sequence[Claim], won: dict[str, Limits]) -> bool:
+    """If one of some claims that won its minimum lost it again: set all other limits to those before it won."""
+    lost = next((claim for claim in claims if claim.hi < claim.lo and claim.job.id in won), None)
+    if lost is None:
+        return False
+    own = lost.hi, lost.limit, lost.limit_because
+    set_limits(pool, {**won[lost.job.id], lost.job.id: own})
     won.clear()
+    return True
 
 
-def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], room: int, rules: Rules) -> None:
+def _share(pool: SortedSnapshot, crowd: Crowd, rules: Rules) -> None:
     """Divide the slots of some nodes among claims that can use no others; none gets more than it would have."""
+    rivals, nodes, room = crowd.claims, crowd.nodes, crowd.room
     before = [claim.hi for claim in rivals]
     for claim in rivals:
         claim.hi = claim.target

@@ -34,7 +34,7 @@ def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Bud
         return
     shares = share_out(share, [Bounds(claim.weight, claim.lo, claim.hi) for claim in claims])
     parts = [
-        Part(exact, claim.weight, claim.held, claim.age_order) for claim, exact in zip(claims, shares, strict=True)
+        Part(exact, claim.weight, claim.keeps, claim.age_order) for claim, exact in zip(claims, shares, strict=True)
     ]
     for claim, exact, size in zip(claims, shares, make_whole(whole, parts), strict=True):
         claim.share = exact
@@ -81,8 +81,8 @@ def rank(claim: Claim) -> tuple[float, bool, int]:
     If measured speeds count, it is the one that each of its next slots makes faster by most.
     """
     if claim.ratio is not None:
-        return (-weigh_step(claim, claim.target), claim.held <= claim.target, claim.age_order)
-    return deal_key(claim.target, claim.weight, claim.held, claim.age_order)
+        return (-weigh_step(claim, claim.target), claim.keeps <= claim.target, claim.age_order)
+    return deal_key(claim.target, claim.weight, claim.keeps, claim.age_order)
 
 
 def weigh_step(claim: Claim, size: int) -> float:

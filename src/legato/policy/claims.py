@@ -66,7 +66,7 @@ class User(msgspec.Struct, eq=False, kw_only=True, gc=False):
         waiting: claims that can be placed and were not tried yet, in reverse order.
         admitted: claims with their minimum.
         wanted: slots that the claims could use.
-        held: slots that admitted claims have or that are being freed for them.
+        keeps: as of a claim, the sum of those that were admitted.
         share: exact share if minimums did not matter.
         entitled: the same in whole slots.
         taken: the sum of the admitted minimums.
@@ -82,7 +82,7 @@ class User(msgspec.Struct, eq=False, kw_only=True, gc=False):
     waiting: list[Claim] = msgspec.field(default_factory=list)
     admitted: list[Claim] = msgspec.field(default_factory=list)
     wanted: int = 0
-    held: int = 0
+    keeps: int = 0
     share: float = 0.0
     entitled: int = 0
     taken: int = 0
@@ -108,6 +108,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         hi: its largest useful size.
         slots: its usable slots that are not leaving; after `place`, its new slots.
         held: number of slots before `place`.
+        keeps: slots with which it wins ties: those that it has or that are being freed for it. 0: order decides.
         lost: slots that it still has but that it can no longer use.
         lost_on: the nodes of lost slots that are not usable, and why; "": unknown.
         strayed: how many of these are on another kind of machine than its others, or were part of a worker that has
@@ -150,6 +151,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     due: float = 0.0
     slots: list[Slot] = msgspec.field(default_factory=list)
     held: int = 0
+    keeps: int = 0
     lost: int = 0
     lost_on: dict[str, str] = msgspec.field(default_factory=dict)
     strayed: int = 0
@@ -230,6 +232,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
         kind: of all machines.
         others: how other machines of the whole pool differ, as a part of a sentence. "": all machines are of this kind.
         rooms: for all needs of its claims, the most slots that jobs with these needs can have together.
+        usable: usable slots of each node.
         owned: usable slots of each user to whom machines belong; "": of machines of all users.
         elsewhere: slots that queues with a ceiling have, or may have, on machines of other kinds.
         by_user: whether the users of a queue share before their jobs do.
@@ -248,6 +251,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     kind: str = ""
     others: str = ""
     rooms: dict[Needs, int] = {}
+    usable: Mapping[str, int] = {}
     owned: Mapping[str, int] = {}
     elsewhere: Mapping[str, int] = {}
     by_user: bool = False
@@ -257,6 +261,12 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
 
 Limits = dict[str, tuple[int, str, tuple[str, ...]]]
 """Of each job the most slots that it can use, why it can use no more, and the jobs that are the causes."""
+
+
+def ignore_holders(pool: SortedSnapshot) -> None:
+    """Let order alone decide ties, so that targets do not depend on who has slots now."""
+    for claim in pool.claims:
+        claim.keeps = 0
 
 
 def list_limits(pool: SortedSnapshot) -> Limits:
@@ -371,6 +381,7 @@ def deal_slots(
         if claim.job.gpus_per_worker > 1:
             _drop_incomplete(claim, coming)
         claim.held = len(claim.slots)
+        claim.keeps = max(claim.held, claim.job.wanted or 0)
     leaving: list[tuple[Claim | None, int]] = [(claim, claim.leaving) for claim in claims if claim.leaving]
     if orphaned:
         leaving.append((None, orphaned))

@@ -205,7 +205,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
         pool.by_user, pool.levels = by_user, levels
-        pool.owned = kind.owned
+        pool.usable, pool.owned = kind.usable, kind.owned
         if held is not None:
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)

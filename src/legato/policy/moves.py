@@ -37,7 +37,6 @@ class Plan:
         self._pool = pool
         self._workers: dict[str, list[Worker]] = {}
         self._moved: dict[str, Claim] = {}
-        self._search: _Search | None = None
         self.left = FreeSlots(())
         if self.wanting:
             self._plan()
@@ -66,22 +65,6 @@ class Plan:
         owners = (self.owners.get(slot.id) for slot in claim.slots)
         return sum(owner is not None and owner is not claim and owner.job.id in gainers for owner in owners)
 
-    def find_rivals(self, claim: Claim, done: Collection[str]) -> tuple[list[Claim], list[str], int]:
-        """Find the claims that take slots from one that cannot have its target, and that can use no others.
-
-        Args:
-            claim: the claim.
-            done: ids of jobs that are left out; from one call to the next there are only more.
-
-        Returns:
-            These claims, in order of precedence, the nodes that they can use, and how many slots they have there
-            together; without claims if their targets are not above this number, or if the claim or what it needs is
-            not of this sort.
-        """
-        if self._search is None or claim.job.gpus_per_worker > 1:
-            return [], [], 0
-        return self._search.find_rivals(claim, self.wanting, done)
-
     def _plan(self) -> None:
         pool = self._pool
         left = [*pool.free, *pool.coming]
@@ -107,7 +90,7 @@ class Plan:
             self._find_owners()
 
     def _make_room(self, short: Sequence[Claim]) -> None:
-        search = self._search = _Search(self._pool, self.left, self._workers)
+        search = _Search(self._pool, self.left, self._workers)
         for claim in short:
             while len(self._workers[claim.job.id]) * claim.job.gpus_per_worker < claim.target:
                 if not search.make_room(claim):
@@ -195,12 +178,6 @@ class _Search:
         self._usable: dict[tuple[tuple[tuple[str, str], ...], str | None], list[str]] = {}
         self._level: dict[Needs, int] = {}
         self._cut_off: set[str] = set()
-        self._closed: dict[Needs, set[str]] = {}
-        self._elastic_on: dict[str, list[Claim]] = {}
-        self._num_elastic_on: Counter[str] | None = None
-        # Without those that are done.
-        self._open_on: dict[str, list[Claim]] = {}
-        self._open: list[Claim] | None = None
         self._tried_nodes: dict[tuple[int, int, str], int] = {}
         self._tried_needs: dict[tuple[int, Needs], int] = {}
         self._clearing: set[str] = set()
@@ -225,84 +202,10 @@ class _Search:
         self._level[needs] = len(_LEVELS)
         return False
 
-    def find_rivals(
-        self, claim: Claim, wanting: Iterable[Claim], done: Collection[str]
-    ) -> tuple[list[Claim], list[str], int]:
-        """Find rivals as `Plan.find_rivals` does, after all searches for room."""
-        nodes = self._close(claim)
-        rivals = {one.job.id: one for node in nodes for one in self._list_open_on(node, done)}
-        self._open = [one for one in (wanting if self._open is None else self._open) if one.job.id not in done]
-        rivals.update((one.job.id, one) for one in self._list_inside(nodes, self._open))
-        contest = sorted([one for one in rivals.values() if one.target], key=lambda one: self._rank[one.job.id])
-        if self._num_elastic_on is None:
-            elastic = [one for one in self._pool.claims if one.job.elastic and one.job.gpus_per_worker == 1]
-            self._num_elastic_on = Counter([node for one in elastic for node in self._list_nodes(one)])
-        wanted = sum([one.target for one in contest])
-        room = sum([self._num_elastic_on[node] + self._left.count_on(node) for node in nodes])
-        if len(contest) < 2 or wanted <= room:
-            return [], [], 0
-        room += sum([self._count_on(nodes, one) for one in self._list_inside(nodes, wanting) if not one.job.elastic])
-        return (contest, sorted(nodes), room) if wanted > room else ([], [], 0)
-
-    def _close(self, claim: Claim) -> set[str]:
-        """Return the nodes that a claim can use, those that the claims with workers there can use, and so on."""
-        # Claims with the same needs can use the same nodes: a pool may have thousands of jobs and hundreds of nodes.
-        nodes, new = set[str](), {claim.needs: claim}
-        seen = set(new)
-        while new:
-            needs, some = new.popitem()
-            if needs in self._closed:
-                nodes |= self._closed[needs]
-                continue
-            for node in self._find_usable(some):
-                if node in nodes:
-                    continue
-                nodes.add(node)
-                for rival in self._list_elastic_on(node):
-                    if rival.needs not in seen:
-                        seen.add(rival.needs)
-                        new[rival.needs] = rival
-        self._closed[claim.needs] = nodes
-        return nodes
-
-    def _list_elastic_on(self, node: str) -> list[Claim]:
-        """Return the elastic claims with workers of one slot on a node, after all searches for room."""
-        found = self._elastic_on.get(node)
-        if found is None:
-            inside = self._find_claims_on(node)
-            found = [claim for claim in inside if claim.job.elastic and claim.job.gpus_per_worker == 1]
-            self._elastic_on[node] = found
-        return found
-
-    def _list_open_on(self, node: str, done: Collection[str]) -> list[Claim]:
-        """Return those of the elastic claims on a node that are not done."""
-        found = self._open_on.get(node)
-        if found is None:
-            found = self._list_elastic_on(node)
-        if found:
-            found = self._open_on[node] = [one for one in found if one.job.id not in done]
-        return found
-
-    def _list_inside(self, nodes: set[str], claims: Iterable[Claim]) -> list[Claim]:
-        """Return the claims with workers of one slot that can use no other nodes."""
-        is_inside: dict[Needs, bool] = {}
-        found = []
-        for one in claims:
-            needs = one.needs
-            if needs not in is_inside:
-                is_inside[needs] = needs[0] == 1 and nodes.issuperset(self._find_usable(one))
-            if is_inside[needs]:
-                found.append(one)
-        return found
-
     def _list_nodes(self, claim: Claim) -> list[str]:
         """Return the node of each planned worker of a claim, or of each of its slots."""
         planned = self._workers.get(claim.job.id)
         return [slot.node for slot in (claim.slots if planned is None else [worker[0] for worker in planned])]
-
-    def _count_on(self, nodes: set[str], claim: Claim) -> int:
-        """Return how many workers of a claim are on some nodes."""
-        return sum([worker[0].node in nodes for worker in self._workers_of(claim)])
 
     def _find(self, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
         """Return slots for one worker, which remain, or which others leave in at most so many moves in a row."""

@@ -16,25 +16,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Final
 
-from legato.policy.bottlenecks import lower_limits
+from legato.policy.bottlenecks import decide_together
 from legato.policy.causes import count
-from legato.policy.claims import Claim, Limits, SortedSnapshot
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.due import set_due
 from legato.policy.kinds import divide
 from legato.policy.long_jobs import weigh_long_jobs
-from legato.policy.moves import Plan
 from legato.policy.place import place
 from legato.policy.reasons import Explainer, choose_kind
 from legato.policy.rules import Rules
-from legato.policy.scarce import decide_all
-from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
 from legato.policy.steadiness import settle
 from legato.policy.trials import end_trials, note_begun, try_numbers
-
-_MAX_REPETITIONS: Final = 8
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
@@ -87,14 +81,7 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
     weigh_long_jobs(pool, rules)
     if rules.policy.is_fair and rules.fair_finish_s is not None:
         set_due(pool)
-    plan = decide_all(pool, rules)
-    won: dict[str, Limits] = {}
-    for _ in range(_MAX_REPETITIONS):
-        if not lower_limits(pool, plan, rules, won):
-            break
-        decide_targets(pool, rules)
-        plan = Plan(pool)
-    plan = try_numbers(pool, plan, rules)
+    plan = try_numbers(pool, decide_together(pool, rules), rules)
     moments = [settle(pool, plan, rules), *place(pool, plan, rules), note_begun(pool)]
     return min((moment for moment in moments if moment is not None), default=None)
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from legato.policy.causes import count, explain_needs
-from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot, list_limits, set_limits
-from legato.policy.moves import Plan
+from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot, ignore_holders, list_limits, set_limits
+from legato.policy.crowds import find_crowds
 from legato.policy.owned import are_few, is_settled, list_rooms, share_at_once
 from legato.policy.rooms import divide_room, explain_limit, limit_all
 from legato.policy.rules import Rules
@@ -30,7 +30,7 @@ class _Division(msgspec.Struct, frozen=True):
     shared: str
 
 
-def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
+def decide_all(pool: SortedSnapshot, rules: Rules) -> None:
     """Share slots that only some jobs need, and then set the target of every claim.
 
     Machines of single users are shared at once with those for all. If slots then stay idle that a limited claim could
@@ -43,32 +43,30 @@ def decide_all(pool: SortedSnapshot, rules: Rules) -> Plan:
     Args:
         pool: the slots of one kind of machine.
         rules: the policy and its settings.
-
-    Returns:
-        A plan of these targets.
     """
     before = list_limits(pool) if pool.rooms else {}
     rooms = list_rooms(pool)
     if rooms:
+        ignore_holders(pool)
         if _share_scarce(pool, rules, rooms) is not None:
             decide_targets(pool, rules)
-            if is_settled(pool, rules, before):
-                plan = Plan(pool)
-                missing = sum([claim.target - plan.count_slots(claim) for claim in plan.list_short()])
-                if are_few(missing, pool):
-                    return plan
+            if is_settled(pool, rules, before) and are_few(_count_missing(pool), pool):
+                return
         set_limits(pool, before)
     divisions = _share_scarce(pool, rules, {}) or []
     decide_targets(pool, rules)
     limits = list_limits(pool) if divisions else {}
     if _raise_limits(pool, divisions, before):
         decide_targets(pool, rules)
-        plan = Plan(pool)
-        if not plan.list_short():
-            return plan
-        set_limits(pool, limits)
-        decide_targets(pool, rules)
-    return Plan(pool)
+        if _count_missing(pool):
+            set_limits(pool, limits)
+            decide_targets(pool, rules)
+
+
+def _count_missing(pool: SortedSnapshot) -> int:
+    """Return how many slots are missing if all targets are placed, wherever the jobs have slots now."""
+    wanted = {claim.job.id: claim.target for claim in pool.claims if claim.target and claim.is_picky}
+    return sum([crowd.wanted - crowd.room for crowd in find_crowds(pool, wanted, {})])
 
 
 def _raise_limits(pool: SortedSnapshot, divisions: Sequence[_Division], before: Limits) -> bool:

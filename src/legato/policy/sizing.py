@@ -85,9 +85,7 @@ def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict
         capacity += own
     shares = share_out(capacity, bounds)
     for name, share, bound in zip(names, shares, bounds, strict=True):
-        # Slots that are being freed for it count too, so that it does not lose a tie meanwhile.
-        held = sum(max(claim.held, claim.job.wanted or 0) for claim in inside[name])
-        parts.append(Part(share, bound.weight, held, (name,)))
+        parts.append(Part(share, bound.weight, sum([claim.keeps for claim in inside[name]]), (name,)))
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
     return {name: (share, whole) for name, share, whole in zip(names, shares, wholes, strict=True)}
 

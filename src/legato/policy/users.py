@@ -187,15 +187,9 @@ def _try_next(user: User, budget: Budget, reservations: Reservations) -> Claim |
     user.taken += claim.lo
     user.most += claim.hi
     user.admitted.append(claim)
-    user.held += _count_held(claim)
+    user.keeps += claim.keeps
     claim.share, claim.target = float(claim.lo), claim.lo
     return claim
-
-
-def _count_held(claim: Claim) -> int:
-    """Return how many slots a claim has. Those that are being freed for it count too, so that it loses no tie."""
-    wanted = claim.job.wanted
-    return claim.held if wanted is None or wanted < claim.held else wanted
 
 
 def _grant(users: Users, budget: Budget) -> None:
@@ -211,7 +205,7 @@ def _grant(users: Users, budget: Budget) -> None:
         capacity += own
     shares = share_out(capacity, bounds)
     for share, bound, sharers in zip(shares, bounds, inside.values(), strict=True):
-        parts.append(Part(share, bound.weight, sum([user.held for user in sharers]), sharers[0].order))
+        parts.append(Part(share, bound.weight, sum([user.keeps for user in sharers]), sharers[0].order))
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
     for (name, sharers), share, whole in zip(inside.items(), shares, wholes, strict=True):
         if len(sharers) == 1:
@@ -239,7 +233,7 @@ def _rank_at(sharers: Sequence[User], place: int, size: int) -> tuple[float, boo
 
 
 def _rank_user(user: User, size: int) -> tuple[float, bool, int]:
-    return deal_key(size, user.weight, user.held, user.order)
+    return deal_key(size, user.weight, user.keeps, user.order)
 
 
 def _size(user: User, budget: Budget) -> None:
@@ -273,7 +267,7 @@ def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservatio
         # The available slots only decrease.
         if user.waiting or (user.total < user.most and budget.available(user.queue) > 0):
             # What its other claims hold counts too, or two users could take slots from one another without end.
-            user.held += sum([_count_held(claim) for claim in user.waiting])
+            user.keeps += sum([claim.keeps for claim in user.waiting])
             turns.append((_rank_user(user, user.total), index))
     heapq.heapify(turns)
     growing: dict[int, Steps] = {}
@@ -307,7 +301,7 @@ def _list_steps(user: User) -> Steps:
 def _take_step(user: User, steps: Steps, budget: Budget, reservations: Reservations) -> int:
     """Give slots to one claim of a user: a minimum first, else the next size. Returns their number; 0: none fits."""
     while user.waiting:
-        user.held -= _count_held(user.waiting[-1])
+        user.keeps -= user.waiting[-1].keeps
         claim = _try_next(user, budget, reservations)
         if claim is not None:
             if claim.target < claim.hi:

@@ -1,0 +1,217 @@
+"""Finds jobs that together want more slots than the nodes have which they can use. Pure; changes no claim.
+
+The answer does not depend on where elastic jobs have their slots, because these can move. So a job that waits and a job
+that runs compete for the same slots in the same way, whichever of the two has them now.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from legato.policy.claims import Claim, Needs, SortedSnapshot
+from legato.policy.free_slots import has_labels
+from legato.policy.moves import sort_by_difficulty
+from legato.policy.snapshot import OWNER_LABEL
+
+
+class Crowd(msgspec.Struct, frozen=True):
+    """Claims that can use some nodes only and want more slots than these have.
+
+    Args:
+        claims: in order of precedence.
+        nodes: by name.
+        room: slots of these nodes that are not taken.
+        wanted: by these claims.
+    """
+
+    claims: list[Claim]
+    nodes: list[str]
+    room: int
+    wanted: int
+
+
+class _Group(msgspec.Struct, eq=False):
+    """Claims with the same needs. ``regions``: whose places they can use, except those that have refused them."""
+
+    claims: list[Claim]
+    wanted: int
+    regions: list[_Region]
+    refusals: Collection[str]
+
+
+class _Place(msgspec.Struct, eq=False):
+    """Nodes that the same claims can use. ``left``: slots that are not given yet. ``given``: to each group."""
+
+    nodes: list[str]
+    room: int
+    left: int
+    given: dict[_Group, int]
+
+
+class _Region(msgspec.Struct, eq=False):
+    """Nodes with the same labels. ``open``: places of which slots may be left, in reverse order."""
+
+    places: list[_Place]
+    open: list[_Place]
+
+
+def find_crowds(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> list[Crowd]:
+    """Find claims whose slots cannot be placed together, no two of these crowds with a node in common.
+
+    This is a maximum flow from claims to nodes. A claim that does not fit, and all others that could leave slots
+    which it can use, directly or one for the other, are a crowd: together they can use no other nodes.
+
+    Args:
+        pool: the slots of one kind of machine.
+        wanted: slots that are to be placed, by job; claims with several GPUs per worker count as if their workers could
+            be divided.
+        taken: slots that are not to be had, by node.
+    """
+    crowds: list[Crowd] = []
+    closed: set[_Place] = set()
+    for group in _make_groups(pool, wanted, taken):
+        missing = _fill(group)
+        while missing:
+            found = _find_way(group, missing, closed)
+            if isinstance(found, int):
+                missing -= found
+                continue
+            groups, places = found
+            claims = sorted([claim for one in groups for claim in one.claims], key=lambda claim: claim.order)
+            # No slots of these places are left, and no group can leave them. A crowd is divided alone.
+            if len(claims) > 1 and closed.isdisjoint(places):
+                crowds.append(_describe(claims, places, wanted))
+            closed.update(places)
+            break
+    return crowds
+
+
+def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> list[_Group]:
+    """Return the claims by needs, those that fit on the fewest nodes first."""
+    by_needs: dict[Needs, list[Claim]] = {}
+    for claim in pool.claims:
+        if claim.job.id in wanted:
+            by_needs.setdefault(claim.needs, []).append(claim)
+    regions = _make_regions(pool, {node for needs in by_needs for node in needs[2]}, taken)
+    known: dict[object, list[_Region]] = {}
+    groups = []
+    for first in sort_by_difficulty(claims[0] for claims in by_needs.values()):
+        needs, job, claims = first.needs, first.job, by_needs[first.needs]
+        owner = job.owner if job.owner in regions else ""
+        usable = known.get((needs[1], owner))
+        if usable is None:
+            # Machines of single users first, so that those of all users are left for the others.
+            some = [*(regions[owner] if owner else ()), *regions.get("", ())]
+            usable = [one for one in some if has_labels(pool.nodes.get(one.places[0].nodes[0]), job)]
+            known[needs[1], owner] = usable
+        groups.append(_Group(claims, sum([wanted[claim.job.id] for claim in claims]), usable, job.refusals))
+    return groups
+
+
+def _make_regions(pool: SortedSnapshot, refused: Collection[str], taken: Mapping[str, int]) -> dict[str, list[_Region]]:
+    """Return the regions by owner; "": those of all users. ``refused``: nodes that have refused a claim."""
+    inside: dict[object, dict[str, _Place]] = {}
+    found: dict[str, list[_Region]] = {}
+    for name in sorted(pool.usable):
+        node = pool.nodes.get(name)
+        labels = None if node is None or not node.labels else tuple(sorted(node.labels.items()))
+        room = pool.usable[name] - taken.get(name, 0)
+        places = inside.setdefault(labels, {})
+        key = name if name in refused else ""
+        place = places.get(key)
+        if place is None:
+            places[key] = _Place([name], room, room, {})
+        else:
+            place.nodes.append(name)
+            place.room += room
+            place.left += room
+    for by_name in inside.values():
+        some = list(by_name.values())
+        node = pool.nodes.get(some[0].nodes[0])
+        owner = "" if node is None else node.labels.get(OWNER_LABEL, "")
+        found.setdefault(owner, []).append(_Region(some, some[::-1]))
+    return found
+
+
+def _fill(group: _Group) -> int:
+    """Give a group slots that are left; return how many it still wants."""
+    missing = group.wanted
+    for region in group.regions:
+        while region.open and not region.open[-1].left:
+            region.open.pop()
+        for place in reversed(region.open):
+            if not missing:
+                break
+            if place.left and place.nodes[0] not in group.refusals:
+                number = place.left if place.left < missing else missing
+                place.given[group] = number
+                place.left -= number
+                missing -= number
+    return missing
+
+
+def _find_way(group: _Group, missing: int, closed: Collection[_Place]) -> int | tuple[list[_Group], list[_Place]]:
+    """Let other groups leave slots for one, for others that are left. Returns how many slots it gained.
+
+    If no slots are left in all places that these groups can reach: these groups and places.
+
+    Args:
+        group: wants slots.
+        missing: how many.
+        closed: places where no slots are left, and that no group can leave for others.
+    """
+    groups, places = [group], list[_Place]()
+    came_from: dict[_Group, _Place] = {}
+    used_by: dict[_Place, _Group] = {}
+    unseen: dict[_Region, list[_Place]] = {}
+    for one in groups:  # grows meanwhile
+        for region in one.regions:
+            rest = []
+            for place in unseen.get(region, region.places):
+                if place.nodes[0] in one.refusals:
+                    rest.append(place)
+                    continue
+                used_by[place] = one
+                places.append(place)
+                if place.left:
+                    return _pass_on(group, place, missing, came_from, used_by)
+                if place not in closed:
+                    for other in place.given:
+                        if other is not group and other not in came_from:
+                            came_from[other] = place
+                            groups.append(other)
+            unseen[region] = rest
+    return groups, places
+
+
+def _pass_on(
+    group: _Group, last: _Place, missing: int, came_from: Mapping[_Group, _Place], used_by: Mapping[_Place, _Group]
+) -> int:
+    """Let each group on a way to a place with slots that are left use the next place; return how many slots moved."""
+    way = [(used_by[last], last)]
+    while way[-1][0] is not group:
+        place = came_from[way[-1][0]]
+        way.append((used_by[place], place))
+    # A group gets slots of one place and leaves as many of the place by which it was found.
+    changes = [(one, place) for (one, _), (_, place) in itertools.pairwise(way)]
+    number = min(missing, last.left, *(place.given[one] for one, place in changes))
+    last.left -= number
+    for one, place in way:
+        place.given[one] = place.given.get(one, 0) + number
+    for one, place in changes:
+        place.given[one] -= number
+        if not place.given[one]:
+            del place.given[one]
+    return number
+
+
+def _describe(claims: list[Claim], places: Iterable[_Place], wanted: Mapping[str, int]) -> Crowd:
+    return Crowd(
+        claims=claims,
+        nodes=sorted([node for place in places for node in place.nodes]),
+        room=sum([place.room for place in places]),
+        wanted=sum([wanted[claim.job.id] for claim in claims]),
+    )

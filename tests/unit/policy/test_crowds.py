@@ -1,0 +1,69 @@
+"""Jobs that together want more slots than their nodes have are found, whatever else there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import msgspec
+from hypothesis import strategies as st
+from tests.unit.policy.world import EAGER, make_job
+from tests.unit.policy.worlds import for_any
+
+from legato.policy.crowds import find_crowds
+from legato.policy.free_slots import can_run
+from legato.policy.kinds import divide
+from legato.policy.snapshot import OWNER_LABEL, Node, Slot, Snapshot
+
+_USERS = ("ann", "ben", "cleo")
+
+
+@st.composite
+def _pools(draw: st.DrawFn) -> tuple[Snapshot, dict[str, int], dict[str, int]]:
+    """Draw nodes with labels and owners, jobs with needs, what each job wants, and slots that are taken."""
+    nodes, slots, taken = [], [], {}
+    for index in range(draw(st.integers(1, 5))):
+        name, number = f"n{index}", draw(st.integers(1, 4))
+        labels = draw(st.sampled_from([{}, {}, {"disk": "ssd"}]))
+        owner = draw(st.sampled_from(["", "", *_USERS]))
+        nodes.append(Node(name=name, labels={**labels, OWNER_LABEL: owner} if owner else labels))
+        slots += [Slot(id=f"{name}/{slot}", node=name) for slot in range(number)]
+        taken[name] = draw(st.integers(0, number)) if draw(st.booleans()) else 0
+    jobs, wanted = [], {}
+    for index in range(draw(st.integers(1, 6))):
+        job = make_job(
+            f"{draw(st.sampled_from(_USERS))}/j{index}", 9, labels=draw(st.sampled_from([{}, {"disk": "ssd"}]))
+        )
+        refusing = draw(st.sets(st.sampled_from([node.name for node in nodes])))
+        jobs.append(msgspec.structs.replace(job, refusals=dict.fromkeys(refusing, "no data")))
+        wanted[job.id] = draw(st.integers(1, 6))
+    return Snapshot(now=0.0, slots=tuple(slots), jobs=tuple(jobs), nodes=tuple(nodes)), wanted, taken
+
+
+@for_any(_pools())
+def test_a_crowd_is_found_if_and_only_if_not_all_fit(drawn: tuple[Snapshot, dict[str, int], dict[str, int]]) -> None:
+    """By Hall's theorem all fit if no jobs together want more than the nodes have that at least one of them can use."""
+    snapshot, wanted, taken = drawn
+    room = Counter(slot.node for slot in snapshot.slots)
+    room.subtract(taken)
+    usable = {job.id: {node.name for node in snapshot.nodes if can_run(node.name, node, job)} for job in snapshot.jobs}
+
+    def is_too_much(jobs: tuple[str, ...]) -> bool:
+        nodes = set().union(*(usable[job] for job in jobs))
+        return sum(wanted[job] for job in jobs) > sum(room[node] for node in nodes)
+
+    (pool,) = divide(snapshot, EAGER)
+    crowds = find_crowds(pool, wanted, taken)
+    seen = Counter(node for crowd in crowds for node in crowd.nodes)
+    assert not seen or max(seen.values()) == 1
+    for crowd in crowds:
+        names = {claim.job.id for claim in crowd.claims}
+        assert len(names) == len(crowd.claims) > 1
+        assert set(crowd.nodes) == set().union(*(usable[name] for name in names))
+        assert crowd.room == sum(room[node] for node in crowd.nodes)
+        assert crowd.wanted == sum(wanted[name] for name in names) > crowd.room
+        assert [claim.order for claim in crowd.claims] == sorted(claim.order for claim in crowd.claims)
+    one = {frozenset(jobs) for jobs in ((job,) for job in wanted) if is_too_much(jobs)}
+    several = any(is_too_much(jobs) for number in range(2, len(wanted) + 1) for jobs in combinations(wanted, number))
+    if not one:
+        assert bool(crowds) == several
