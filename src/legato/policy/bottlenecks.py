@@ -6,19 +6,22 @@ because these jobs have no need in common.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names, without
+from legato.policy.claim_sizes import rank
 from legato.policy.claims import Claim, Limits, SortedSnapshot, ignore_holders, list_limits, set_limits
-from legato.policy.crowds import Crowd, find_crowds
+from legato.policy.crowds import Crowd, Flow
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
 from legato.policy.rooms import divide_room
 from legato.policy.rules import Rules
 from legato.policy.scarce import decide_all
-from legato.policy.sizes import fit_size
+from legato.policy.sizes import fit_size, next_size
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
@@ -47,11 +50,20 @@ def decide_together(pool: SortedSnapshot, rules: Rules) -> Plan:
     """
     before = list_limits(pool) if pool.rooms else {}
     decide_all(pool, rules)
+    plan = _lower_limits(pool, rules, before)
+    if before:
+        plan = _use_rest(pool, plan, rules, before, are_wide=False)
+        plan = _use_rest(pool, plan, rules, before, are_wide=True)
+    return plan
+
+
+def _lower_limits(pool: SortedSnapshot, rules: Rules, before: Limits) -> Plan:
+    """Lower the limits of claims until all targets can be placed. ``before``: the limits without any division."""
     won: dict[str, Limits] = {}
     for _ in range(_MAX_REPETITIONS):
         is_wide = any(claim.target and claim.job.gpus_per_worker > 1 for claim in pool.claims)
         plan = Plan(pool) if is_wide else None
-        crowds = _find_crowds(pool, plan)
+        crowds = _make_flow(pool, plan).crowds
         plan = plan or (None if crowds else Plan(pool))
         short = [] if plan is None else plan.list_short()
         if plan is not None and not crowds and not short:
@@ -69,9 +81,15 @@ def decide_together(pool: SortedSnapshot, rules: Rules) -> Plan:
     return Plan(pool)
 
 
-def _find_crowds(pool: SortedSnapshot, plan: Plan | None) -> list[Crowd]:
-    """Find crowds beside the slots of static jobs that run and the planned workers of several GPUs."""
-    wanted: dict[str, int] = {}
+def _make_flow(pool: SortedSnapshot, plan: Plan | None, limited: Sequence[Claim] = ()) -> Flow:
+    """Return how targets fit beside the slots of static jobs that run and the planned workers of several GPUs.
+
+    Args:
+        pool: with targets set.
+        plan: of the targets; needed if claims have several GPUs per worker.
+        limited: claims that may get more than their target.
+    """
+    wanted = {claim.job.id: 0 for claim in limited}
     taken = Counter[str]()
     for claim in pool.claims:
         if not claim.target:
@@ -86,7 +104,113 @@ def _find_crowds(pool: SortedSnapshot, plan: Plan | None) -> list[Crowd]:
             number -= claim.held
         if number and claim.is_picky:
             wanted[claim.job.id] = number
-    return find_crowds(pool, wanted, taken) if wanted else []
+    return Flow(pool, wanted, taken)
+
+
+def _use_rest(pool: SortedSnapshot, plan: Plan, rules: Rules, before: Limits, *, are_wide: bool) -> Plan:
+    """Let claims have slots from which only lower limits keep them, if no other claim uses these.
+
+    Slots are left if a job has a share of the slots of some nodes and cannot use it, because its whole minimum does not
+    fit, or no useful size.
+
+    Args:
+        pool: with targets set.
+        plan: of the targets.
+        rules: the policy and its settings.
+        before: the limits without any division.
+        are_wide: whether these claims have several GPUs per worker. For them, no others move.
+
+    Returns:
+        A plan of the new targets.
+    """
+    unused = pool.capacity - sum([claim.target for claim in pool.claims])
+    limited = [
+        claim
+        for claim in pool.claims
+        if claim.hi < before[claim.job.id][0]
+        and claim.target == (claim.hi if claim.hi >= claim.lo else 0)
+        and (claim.job.gpus_per_worker > 1) is are_wide
+    ]
+    if not limited or unused <= 0:
+        return plan
+    find: Callable[[Claim, int], bool]
+    if are_wide:
+        find = partial(_find_in, plan.left)
+    else:
+        flow = _make_flow(pool, plan, limited)
+        find, limited = flow.add, [claim for claim in limited if flow.can_add(claim)]
+    lowered, sizes = list_limits(pool), [claim.target for claim in pool.claims]
+    raised = _raise_limits(pool, limited, rules, before, find, unused)
+    if not raised:
+        return plan
+    decide_targets(pool, rules)
+    larger = Plan(pool)
+    if larger.list_short() or any(claim.target < size for claim, size in zip(pool.claims, sizes, strict=True)):
+        set_limits(pool, lowered)
+        decide_targets(pool, rules)
+        return plan
+    for claim in raised:
+        most, claim.limit, claim.limit_because = before[claim.job.id]
+        if claim.hi < most:
+            claim.limit, claim.limit_because = explain_left(claim.job, larger.left), ()
+    return larger
+
+
+def _raise_limits(
+    pool: SortedSnapshot,
+    limited: Sequence[Claim],
+    rules: Rules,
+    before: Limits,
+    find: Callable[[Claim, int], bool],
+    unused: int,
+) -> list[Claim]:
+    """Raise limits by slots that are left; return the claims.
+
+    Args:
+        pool: as for `_use_rest`.
+        limited: claims that may get more.
+        rules: the policy and its settings.
+        before: as for `_use_rest`.
+        find: says whether a claim can have so many more, and reserves these.
+        unused: slots of the pool that no claim uses.
+    """
+    used = dict.fromkeys(pool.queues, 0)
+    for claim in pool.claims:
+        used[claim.job.queue] += claim.target
+    room = {
+        name: unused if queue.ceiling is None else queue.ceiling - pool.elsewhere.get(name, 0) - used[name]
+        for name, queue in pool.queues.items()
+    }
+    raised: dict[str, Claim] = {}
+    steps = [(_rank(claim, rules), claim) for claim in limited]
+    heapq.heapify(steps)
+    while steps and unused > 0:
+        claim = heapq.heappop(steps)[1]
+        larger = next_size(claim.job, claim.target) or 0
+        more, queue = larger - claim.target, claim.job.queue
+        is_useful = 0 < more <= min(unused, room[queue]) and larger <= before[claim.job.id][0]
+        if is_useful and find(claim, more):
+            claim.target = claim.hi = larger
+            unused -= more
+            room[queue] -= more
+            raised[claim.job.id] = claim
+            heapq.heappush(steps, (_rank(claim, rules), claim))
+    return list(raised.values())
+
+
+def _find_in(left: FreeSlots, claim: Claim, num_slots: int) -> bool:
+    """Take slots for a claim, if so many are left."""
+    taken = left.take(num_slots, claim.slots, claim.job)
+    if len(taken) < num_slots:
+        left.give(taken)
+    return len(taken) == num_slots
+
+
+def _rank(claim: Claim, rules: Rules) -> tuple[bool, tuple[float, bool, int], int]:
+    """Rank a claim for slots that are left: in fair policies waiting ones go first, then those with the fewest."""
+    if claim.target and rules.policy.is_fair:
+        return True, rank(claim), claim.order
+    return False, (0.0, False, 0), claim.order
 
 
 def _divide(pool: SortedSnapshot, crowds: Sequence[Crowd], rules: Rules, won: dict[str, Limits]) -> None:

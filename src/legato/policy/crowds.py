@@ -58,38 +58,72 @@ class _Region(msgspec.Struct, eq=False):
     open: list[_Place]
 
 
-def find_crowds(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> list[Crowd]:
-    """Find claims whose slots cannot be placed together, no two of these crowds with a node in common.
-
-    This is a maximum flow from claims to nodes. A claim that does not fit, and all others that could leave slots
-    which it can use, directly or one for the other, are a crowd: together they can use no other nodes.
+class Flow:
+    """A maximum flow from claims to the nodes that they can use.
 
     Args:
         pool: the slots of one kind of machine.
         wanted: slots that are to be placed, by job; claims with several GPUs per worker count as if their workers could
-            be divided.
+            be divided. 0: claims that may get slots later.
         taken: slots that are not to be had, by node.
     """
-    crowds: list[Crowd] = []
-    closed: set[_Place] = set()
-    for group in _make_groups(pool, wanted, taken):
-        missing = _fill(group)
+
+    def __init__(self, pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> None:
+        self._wanted = wanted
+        self._groups = _make_groups(pool, wanted, taken)
+        self._closed: set[_Place] = set()
+        self._could_add: dict[Needs, bool] = {}
+        self.crowds = self._find_crowds()
+
+    def _find_crowds(self) -> list[Crowd]:
+        """Find claims whose slots cannot be placed together, no two of these crowds with a node in common.
+
+        A claim that does not fit, and all others that could leave slots which it can use, directly or one for the
+        other, are a crowd: together they can use no other nodes.
+        """
+        crowds: list[Crowd] = []
+        for group in self._groups.values():
+            missing = _fill(group, group.wanted)
+            while missing:
+                found = _find_way(group, missing, self._closed)
+                if isinstance(found, int):
+                    missing -= found
+                    continue
+                groups, places = found
+                claims = sorted([claim for one in groups for claim in one.claims], key=lambda claim: claim.order)
+                # No slots of these places are left, and no group can leave them. A crowd is divided alone.
+                if len(claims) > 1 and self._closed.isdisjoint(places):
+                    crowds.append(_describe(claims, places, self._wanted))
+                self._closed.update(places)
+                break
+        return crowds
+
+    def can_add(self, claim: Claim) -> bool:
+        """Whether a claim of ``wanted`` could have one slot more. Claims with the same needs get the same answer."""
+        known = self._could_add.get(claim.needs)
+        if known is None:
+            known = self._could_add[claim.needs] = self.add(claim, 1)
+            if known:
+                _take_back(self._groups[claim.needs], 1)
+        return known
+
+    def add(self, claim: Claim, num_slots: int) -> bool:
+        """Find more slots for a claim of ``wanted``. Returns whether so many are left; others may move for it."""
+        group = self._groups[claim.needs]
+        missing = _fill(group, num_slots)
         while missing:
-            found = _find_way(group, missing, closed)
-            if isinstance(found, int):
-                missing -= found
-                continue
-            groups, places = found
-            claims = sorted([claim for one in groups for claim in one.claims], key=lambda claim: claim.order)
-            # No slots of these places are left, and no group can leave them. A crowd is divided alone.
-            if len(claims) > 1 and closed.isdisjoint(places):
-                crowds.append(_describe(claims, places, wanted))
-            closed.update(places)
-            break
-    return crowds
+            found = _find_way(group, missing, self._closed)
+            if not isinstance(found, int):
+                if missing == num_slots:
+                    self._closed.update(found[1])
+                else:
+                    _take_back(group, num_slots - missing)
+                return False
+            missing -= found
+        return True
 
 
-def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> list[_Group]:
+def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> dict[Needs, _Group]:
     """Return the claims by needs, those that fit on the fewest nodes first."""
     by_needs: dict[Needs, list[Claim]] = {}
     for claim in pool.claims:
@@ -97,7 +131,7 @@ def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping
             by_needs.setdefault(claim.needs, []).append(claim)
     regions = _make_regions(pool, {node for needs in by_needs for node in needs[2]}, taken)
     known: dict[object, list[_Region]] = {}
-    groups = []
+    groups = {}
     for first in sort_by_difficulty(claims[0] for claims in by_needs.values()):
         needs, job, claims = first.needs, first.job, by_needs[first.needs]
         owner = job.owner if job.owner in regions else ""
@@ -107,7 +141,7 @@ def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping
             some = [*(regions[owner] if owner else ()), *regions.get("", ())]
             usable = [one for one in some if has_labels(pool.nodes.get(one.places[0].nodes[0]), job)]
             known[needs[1], owner] = usable
-        groups.append(_Group(claims, sum([wanted[claim.job.id] for claim in claims]), usable, job.refusals))
+        groups[needs] = _Group(claims, sum([wanted[claim.job.id] for claim in claims]), usable, job.refusals)
     return groups
 
 
@@ -136,9 +170,8 @@ def _make_regions(pool: SortedSnapshot, refused: Collection[str], taken: Mapping
     return found
 
 
-def _fill(group: _Group) -> int:
-    """Give a group slots that are left; return how many it still wants."""
-    missing = group.wanted
+def _fill(group: _Group, missing: int) -> int:
+    """Give a group slots that are left; return how many of those that it wants are missing."""
     for region in group.regions:
         while region.open and not region.open[-1].left:
             region.open.pop()
@@ -147,10 +180,21 @@ def _fill(group: _Group) -> int:
                 break
             if place.left and place.nodes[0] not in group.refusals:
                 number = place.left if place.left < missing else missing
-                place.given[group] = number
+                place.given[group] = place.given.get(group, 0) + number
                 place.left -= number
                 missing -= number
     return missing
+
+
+def _take_back(group: _Group, number: int) -> None:
+    """Take slots from a group, of any places."""
+    for place in [place for region in group.regions for place in region.places if group in place.given]:
+        part = min(place.given[group], number)
+        place.given[group] -= part
+        if not place.given[group]:
+            del place.given[group]
+        place.left += part
+        number -= part
 
 
 def _find_way(group: _Group, missing: int, closed: Collection[_Place]) -> int | tuple[list[_Group], list[_Place]]:

@@ -38,7 +38,7 @@ class Plan:
         self._workers: dict[str, list[Worker]] = {}
         self._moved: dict[str, Claim] = {}
         self.left = FreeSlots(())
-        if self.wanting:
+        if self.wanting or any(each > 1 for each, _, _, _ in pool.rooms):
             self._plan()
 
     def list_short(self) -> list[Claim]:

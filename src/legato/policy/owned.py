@@ -17,13 +17,9 @@ from legato.policy.causes import count, explain_needs, name_owners
 from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot
 from legato.policy.rooms import divide_room, limit_all
 from legato.policy.rules import Rules
-from legato.policy.sizes import next_size
 from legato.policy.users import find_shares
 
 _NEAR: Final = 1e-6
-_TOLERANCE: Final = 1 / 200
-"""Part of the slots that may stay idle at first: no further minimum fits there, or static jobs are in the way. Small
-pools have none to spare."""
 
 
 def list_rooms(pool: SortedSnapshot) -> dict[Needs, dict[str, int]]:
@@ -140,40 +136,27 @@ def _estimate(pool: SortedSnapshot, group: Sequence[Claim], room: int) -> dict[s
     return numbers
 
 
-def is_settled(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
-    """Whether division at once kept no claim from slots that it could have.
+def overtakes(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
+    """Whether division at once lets a claim wait although those before it leave enough slots for its minimum.
 
     Args:
         pool: with targets set.
-        rules: the policy and its settings.
+        rules: the policy and its settings; in fair policies, no claim comes before another.
         before: the limits without this division.
     """
-    used = Used(pool.owned)
+    if rules.policy.is_fair:
+        return False
     by_queue = dict.fromkeys(pool.queues, 0)
     for claim in pool.claims:
-        used.add(claim, claim.target)
         by_queue[claim.job.queue] += claim.target
-    is_tolerable = are_few(pool.capacity - sum(by_queue.values()), pool)
-    limited = [claim for claim in pool.claims if claim.hi < before[claim.job.id][0]]
     waiting = set[str]()
-    for claim in limited:
-        queue, more = claim.job.queue, (next_size(claim.job, claim.target) or 0) - claim.target
-        room = pool.queues[queue].ceiling
-        if more <= 0 or more > before[claim.job.id][0] - claim.target:
-            continue
-        if room is not None and by_queue[queue] + more > room - pool.elsewhere.get(queue, 0):
-            continue
-        left = used.count_left(claim)
-        if left >= more or (left and not is_tolerable) or by_queue[queue] < pool.queues[queue].floor:
-            return False
-        if not claim.target:
+    for claim in pool.claims:
+        queue = claim.job.queue
+        ceiling = pool.queues[queue].ceiling
+        room = claim.lo if ceiling is None else ceiling - pool.elsewhere.get(queue, 0) - by_queue[queue]
+        if claim.hi < claim.lo <= min(before[claim.job.id][0], room):
             waiting.add(claim.job.id)
-    return rules.policy.is_fair or not waiting or not _is_overtaken(pool, rules, Used(pool.owned), waiting)
-
-
-def are_few(num_slots: int, pool: SortedSnapshot) -> bool:
-    """Whether so many slots of a pool matter less than a slow decision."""
-    return num_slots <= _TOLERANCE * pool.capacity
+    return bool(waiting) and _is_overtaken(pool, rules, Used(pool.owned), waiting)
 
 
 class Used:

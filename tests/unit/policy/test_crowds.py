@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.policy.world import EAGER, make_job
 from tests.unit.policy.worlds import for_any
 
-from legato.policy.crowds import find_crowds
+from legato.policy.crowds import Flow
 from legato.policy.free_slots import can_run
 from legato.policy.kinds import divide
 from legato.policy.snapshot import OWNER_LABEL, Node, Slot, Snapshot
@@ -53,7 +53,7 @@ def test_a_crowd_is_found_if_and_only_if_not_all_fit(drawn: tuple[Snapshot, dict
         return sum(wanted[job] for job in jobs) > sum(room[node] for node in nodes)
 
     (pool,) = divide(snapshot, EAGER)
-    crowds = find_crowds(pool, wanted, taken)
+    crowds = Flow(pool, wanted, taken).crowds
     seen = Counter(node for crowd in crowds for node in crowd.nodes)
     assert not seen or max(seen.values()) == 1
     for crowd in crowds:

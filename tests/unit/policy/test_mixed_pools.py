@@ -16,7 +16,7 @@ from legato.policy.free_slots import can_run
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.sizes import fit_size, smallest_size
+from legato.policy.sizes import fit_size, next_size, smallest_size
 from legato.policy.snapshot import OWNER_LABEL, DecisionKind, Decisions, JobDemand, Node, Slot, Snapshot
 
 
@@ -114,17 +114,22 @@ def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snap
     ceilings = {queue.name for queue in after.queues if queue.ceiling is not None}
     nodes = {node.name: node for node in after.nodes}
     free = [slot for slot in after.slots if slot.usable and slot.holder is None]
+    kinds = {kind_of(nodes.get(slot.node), slot) for slot in after.slots}
     for job in after.jobs:
         decision = decisions.of(job.id)
-        simple = job.gpus_per_worker == 1 and job.elastic and job.num_micro_batches is None
-        if simple and job.queue not in ceilings and 0 < len(decision.slots) < job.max_workers:
-            suits = [
-                slot
-                for slot in free
-                if kind_of(nodes.get(slot.node), slot) == decision.machine_kind
-                and can_run(slot.node, nodes[slot.node], job)
-            ]
-            assert not suits, decision
+        larger = next_size(job, decision.wanted)
+        # Which kind of machine a job waits for is not said, and its GPU type may be missing there.
+        known = decision.machine_kind is not None or (len(kinds) == 1 and job.gpu_type is None)
+        if job.queue in ceilings or larger is None or not known:
+            continue
+        suits = Counter(
+            slot.node
+            for slot in free
+            if kind_of(nodes.get(slot.node), slot) == (decision.machine_kind or min(kinds))
+            and can_run(slot.node, nodes[slot.node], job)
+        )
+        each = job.gpus_per_worker
+        assert sum(number // each * each for number in suits.values()) < larger - decision.wanted, decision
 
 
 def refusing(job: JobDemand, nodes: str) -> JobDemand:
