@@ -15,7 +15,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -287,7 +287,7 @@ def scale_each(targets: Sequence[torch.Tensor], factor: float) -> None:
 # ------------------------------------------------------------ modules, optimizers, schedulers, tensors
 
 
-Table: TypeAlias = MutableMapping[str, Any]
+Table: TypeAlias = dict[str, Any]
 
 
 def parameters_of(module: torch.nn.Module) -> Table:

@@ -28,6 +28,8 @@ LIMIT_S = 60.0
 HOST = "127.0.0.1"
 M = TypeVar("M", bound=wire.Message)
 Program = Callable[["Worker"], Any]
+# A real process keeps its session, with the sockets of its groups, for its whole life.
+_SESSIONS: list[Session] = []
 
 
 class Worker(Link):
@@ -43,6 +45,7 @@ class Worker(Link):
         self.hear(settings)
         place = Place(self, settings, "cpu", 1)
         self.session = Session(place, settings, layout, 0, exact=True, num_backwards=1, on_difference=on_difference)
+        _SESSIONS.append(self.session)
         self.run = Run(self.session, stop_on_nan=False)
         self.thread: threading.Thread | None = None
 

@@ -333,7 +333,6 @@ class Session:
     def _load(self, tree: dict[str, Any]) -> None:
         self.training_state.load(tree)
         self._follow_freezing()
-        self.reducer.buffers.adopt(self.training_state.buffers())
         self.reducer.buffers.rebase()
         self.reducer.buffers.know(tree["moving"])
         self.cursor = Cursor.from_plain(tree["cursor"])
@@ -629,7 +628,7 @@ class Session:
     def _make_reducer(self) -> StepReducer:
         parameters, buffers = self.training_state.parameters(), self.training_state.buffers()
         self._trainable = self.training_state.trainable()
-        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self.training_state.name_of_buffer)
+        self._reducer = StepReducer(parameters, buffers, self._num_backwards)
         return self._reducer
 
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:

@@ -124,8 +124,6 @@ class Stepper:
         """
         session = self._session
         buffers, stepped = session.reducer.buffers, session.turn.stepped
-        if buffers.has_empty:
-            buffers.adopt(session.training_state.buffers())
         if self._is_broken:
             buffers.restore()
         else:

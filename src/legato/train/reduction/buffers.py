@@ -7,61 +7,170 @@ communicates.
 
 A buffer moved if its version or, up to a size, its content changed: torch's own batch-norm writes its statistics
 without a new version.
+
+A forward pass may also assign a buffer (``self.mean = ...``). If it assigns a tensor of the same kind, that counts as
+a change in place. If the buffer was None, each micro-batch starts with None and makes a tensor of its own, and the step
+sets the buffer to their mean. Caches (``persistent=False``) are different: each worker keeps the caches that its own
+forward passes assign, because they may have any size, and the agreement check compares them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter, methodcaller
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter, is_, methodcaller
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from legato.core.errors import ProgramError
-from legato.train.torch_private import copy_each, num_changes
+from legato.train.torch_private import Table, copy_each, num_changes
 
 MAX_COMPARED_NUMEL: Final = 2**16
 _numel: Final = methodcaller("numel")
 _dtype: Final = attrgetter("dtype")
+_get: Final[Callable[[Table, str], Any]] = dict.get
 _INTEGERS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Slot(NamedTuple):
+    """Where the modules hold one buffer.
+
+    Args:
+        name: of the buffer, for messages.
+        holders: the modules' tables of buffers, and the attribute in each; several if modules share the buffer.
+        is_cache: it is no part of ``state_dict()``.
+    """
+
+    name: str
+    holders: tuple[tuple[Table, str], ...]
+    is_cache: bool = False
+
+    def held(self) -> torch.Tensor | None:
+        """Return the buffer that the first of the modules holds now."""
+        table, attribute = self.holders[0]
+        held: torch.Tensor | None = table.get(attribute)
+        return held
+
+    def put(self, buffer: torch.Tensor | None) -> None:
+        """Let all of the modules hold a buffer."""
+        for table, attribute in self.holders:
+            table[attribute] = buffer
 
 
 class MovingBuffers:
     """The buffers of some modules, with their values at the start of the step and after one micro-batch.
 
     Args:
-        buffers: each once; None for one that the program has registered without a tensor.
-
-    Attributes:
-        has_empty: a buffer is still None.
+        slots: of each buffer once; they may hold None.
     """
 
-    def __init__(self, buffers: Sequence[torch.Tensor | None]) -> None:
-        self._buffers: list[torch.Tensor | None] = [None] * len(buffers)
-        self._base: list[torch.Tensor] = [torch.empty(0)] * len(buffers)
-        self._versions = [0] * len(buffers)
-        self._bits: list[torch.Tensor | None] = [None] * len(buffers)
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = tuple(slots)
+        self._tables = [table for slot in slots for table, _ in slot.holders]
+        self._attributes = [attribute for slot in slots for _, attribute in slot.holders]
+        self._buffers: list[torch.Tensor | None] = [None] * len(slots)
+        self._base: list[torch.Tensor] = [torch.empty(0)] * len(slots)
+        self._versions = [0] * len(slots)
+        self._bits: list[torch.Tensor | None] = [None] * len(slots)
         self._known: tuple[int, ...] = ()
         self._known_encoding: _Encoding | None = None
         self._known_pairs: list[_Pairs] | None = None
-        self._unknown: tuple[int, ...] = tuple(range(len(buffers)))
-        self._late = frozenset(index for index, buffer in enumerate(buffers) if buffer is None)
-        self.adopt(buffers)
+        self._unknown: tuple[int, ...] = tuple(range(len(slots)))
+        # The caches that a forward pass of this worker has assigned.
+        self._own_caches: set[int] = set()
+        # What the forward passes of this step have made of buffers that were None: the last one's, and all kinds.
+        self._made: dict[int, torch.Tensor] = {}
+        self._kinds: dict[int, list[str]] = {}
+        self._expected: list[torch.Tensor | None] = [None] * len(self._tables)
+        self._adopt()
 
-    def adopt(self, buffers: Sequence[torch.Tensor | None]) -> None:
-        """Watch from now on the buffers that were None and are tensors now.
+    # ------------------------------------------------------------ what the modules hold
 
-        Args:
-            buffers: all buffers, as many and in the same order as at construction.
+    def _adopt(self) -> None:
+        """Watch from now on the tensors that the modules hold: the program or a load has assigned them."""
+        if not self._is_assigned():
+            return
+        for index, slot in enumerate(self._slots):
+            if slot.held() is not self._buffers[index]:
+                self._watch(index, slot.held())
+        self._note_holders()
+        if any(self._buffers[index] is None for index in self._known):
+            self.know([index for index in self._known if self._buffers[index] is not None])
+
+    def _watch(self, index: int, buffer: torch.Tensor | None) -> None:
+        if buffer is not None and buffer.is_inference():
+            # Such a tensor has no version.
+            buffer = buffer.clone()
+            self._slots[index].put(buffer)
+        self._buffers[index] = buffer
+        self._own_caches.discard(index)
+        self._known_encoding = self._known_pairs = None
+        if buffer is None:
+            return
+        self._base[index] = buffer.detach().clone()
+        self._bits[index] = _bits_of(self._base[index])
+        self._versions[index] = num_changes(buffer)
+
+    def _is_assigned(self) -> bool:
+        """Return whether some module does not hold the tensor that it should."""
+        return not all(map(is_, map(_get, self._tables, self._attributes), self._expected))
+
+    def _note_holders(self) -> None:
+        self._expected = list(map(_get, self._tables, self._attributes))
+
+    @torch.no_grad()
+    def _take_assigned(self) -> None:
+        """Take what the forward pass of the current micro-batch has assigned.
+
+        Raises:
+            ProgramError: it has assigned something of which no mean over the micro-batches can be computed.
         """
-        for index, buffer in enumerate(buffers):
-            if self._buffers[index] is None and buffer is not None:
-                self._buffers[index] = buffer
-                self._base[index] = buffer.detach().clone()
-                self._bits[index] = _bits_of(self._base[index])
-                self._versions[index] = num_changes(buffer)
-                self._known_pairs = None
-        self.has_empty = any(buffer is None for buffer in self._buffers)
+        new: dict[int, torch.Tensor] = {}
+        expected = iter(self._expected)
+        for index, slot in enumerate(self._slots):
+            buffer = self._buffers[index]
+            held = [table.get(attribute) for table, attribute in slot.holders]
+            if all(list(map(is_, held, expected))):
+                continue
+            if slot.is_cache and index not in self._known:
+                self._watch(index, held[0])
+                self._own_caches.add(index)
+            elif any(each is not held[0] for each in held):
+                raise ProgramError(
+                    f"The forward pass assigns the buffer '{slot.name}', which several modules share, in some of them "
+                    "only. Write into it instead (self.buffer.copy_(...))."
+                )
+            elif buffer is not None and _describe(held[0]) != _describe(buffer):
+                raise ProgramError(
+                    f"The forward pass assigns {_describe(held[0])} to the buffer '{slot.name}', which was "
+                    f"{_describe(buffer)}. Legato averages a buffer that forward passes change over all micro-batches, "
+                    "so it keeps its dtype and shape. A cache, whose values depend on constants only, may change its "
+                    "shape: register it with persistent=False."
+                )
+            elif held[0] is not None:
+                # A copy, because it may share memory with another buffer.
+                new[index] = held[0].detach().clone()
+        for index, value in new.items():
+            buffer = self._buffers[index]
+            if buffer is None:
+                self._made[index] = value
+                self._kinds.setdefault(index, []).append(_describe(value))
+            else:
+                buffer.copy_(value)
+            self._slots[index].put(buffer)
+        self._note_holders()
+
+    def _put_back(self) -> None:
+        """Undo the assignments since the end of the last micro-batch; each worker keeps its caches."""
+        for index, slot in enumerate(self._slots):
+            if not slot.is_cache or index in self._known:
+                slot.put(self._buffers[index])
+            elif slot.held() is not self._buffers[index]:
+                self._watch(index, slot.held())
+                self._own_caches.add(index)
+        self._note_holders()
+
+    # ------------------------------------------------------------ what moves
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -78,9 +187,9 @@ class MovingBuffers:
         return len(self._buffers)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        """Yield the buffers that were tensors at construction."""
+        """Yield the buffers whose changes are averaged."""
         for index, buffer in enumerate(self._buffers):
-            if buffer is not None and index not in self._late:
+            if buffer is not None and index not in self._own_caches:
                 yield buffer
 
     def base(self, buffer: torch.Tensor) -> torch.Tensor:
@@ -90,20 +199,38 @@ class MovingBuffers:
                 return base
         return buffer
 
+    def begin_step(self) -> None:
+        """Begin a step, or begin it again."""
+        self._made, self._kinds = {}, {}
+
+    def end_micro_batch(self) -> list[int]:
+        """Return which buffers the micro-batch that ends has changed; those known to move count as changed."""
+        if self._tables and self._is_assigned():
+            self._take_assigned()
+        moved = self.moved()
+        if own := self._own_caches.intersection(moved):
+            name = self._slots[min(own)].name
+            raise ProgramError(
+                f"The forward pass changes the buffer '{name}' in place after it has assigned it. It is registered "
+                "with persistent=False, so each worker keeps what its own forward passes assign, and the result would "
+                "depend on the workers. Register it with a tensor (self.register_buffer(name, torch.zeros(...))) and "
+                "never assign it."
+            )
+        made = [index for index in self._made if self._buffers[index] is None]
+        return sorted([*moved, *made]) if made else moved
+
     def moved(self) -> list[int]:
-        """Return which buffers the current micro-batch has changed so far; those known to move count as changed."""
+        """Return which buffers the current micro-batch has changed in place so far, and those known to move."""
         strays = self._find_strays()
         return sorted([*self._known, *strays]) if strays else list(self._known)
 
     def _held(self, indices: Sequence[int]) -> list[torch.Tensor]:
-        buffers = [buffer for index in indices if (buffer := self._buffers[index]) is not None]
-        if len(buffers) < len(indices):
-            raise ProgramError(
-                "The forward pass changes a buffer on another worker that is still None on this one: it was registered "
-                "without a tensor, and set by some micro-batches only. Register it with a tensor "
-                "(self.register_buffer(name, torch.zeros(...))) and write into it."
-            )
-        return buffers
+        held = [self._made.get(index) if self._buffers[index] is None else self._buffers[index] for index in indices]
+        tensors = [buffer for buffer in held if buffer is not None]
+        if len(tensors) < len(indices):
+            # `describe` has shown the program's error before.
+            raise AssertionError("a buffer that moves is None")
+        return tensors
 
     def _find_strays(self) -> list[int]:
         """Return which of the buffers that are not known to move the current micro-batch has changed."""
@@ -142,9 +269,26 @@ class MovingBuffers:
             return _bytes_of(buffer), _bytes_of(self._base[index])
         return own, bits
 
-    def describe(self, indices: Sequence[int]) -> list[str]:
-        """Return the dtype and shape of some buffers, in words."""
-        return [_describe(self._buffers[index]) for index in indices]
+    def describe(self, indices: Sequence[int], num_micro_batches: int) -> list[str]:
+        """Return the kinds (dtype and shape) of some buffers in this step, in words.
+
+        Args:
+            indices: which buffers.
+            num_micro_batches: how many this worker has computed in this step.
+        """
+        return [self._describe(index, num_micro_batches) for index in indices]
+
+    def _describe(self, index: int, num_micro_batches: int) -> str:
+        buffer = self._buffers[index]
+        if buffer is not None:
+            return f"{_describe(buffer)}{', assigned' * (index in self._own_caches)}"
+        kinds = self._kinds.get(index, [])
+        missing = ["None"] if len(kinds) < num_micro_batches else []
+        return " or ".join(dict.fromkeys([*kinds, *missing]))
+
+    def name(self, index: int) -> str:
+        """Return the name of a buffer, for messages."""
+        return self._slots[index].name
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""
@@ -174,16 +318,16 @@ class MovingBuffers:
         """Undo the changes of the current micro-batch.
 
         Args:
-            moved: what `moved` returns, if it is known.
+            moved: what `end_micro_batch` has returned, if it has just been called.
         """
+        if moved is None and self._tables and self._is_assigned():
+            self._put_back()
         indices = self.moved() if moved is None else moved
         if indices:
             self._take_base(indices)
 
     @torch.no_grad()
     def _take_base(self, indices: Sequence[int]) -> None:
-        if self.has_empty:
-            self._held(indices)
         for pairs in self._pairs(indices):
             copy_each(pairs.buffers, pairs.bases)
         if not self._are_known(indices):
@@ -224,15 +368,25 @@ class MovingBuffers:
         """
         if not indices:
             return
+        made = {index for index in indices if self._buffers[index] is None}
+        for index in made:
+            template = self._made[index]
+            # In one order in memory, whatever that of the last micro-batch is.
+            self._slots[index].put(torch.zeros(template.shape, dtype=template.dtype, device=template.device))
+            self._watch(index, self._slots[index].held())
+        if made:
+            self._note_holders()
         bases = [self._base[index] for index in indices]
         self._encoding(indices, bases).decode(total, bases, num_micro_batches)
         self._take_base(indices)
-        if not set(indices) <= set(self._known):
-            self.know([*self._known, *indices])
+        # Most of those that are made once never change again.
+        if not set(indices) <= made.union(self._known):
+            self.know([*self._known, *(index for index in indices if index not in made)])
 
     def accept(self) -> None:
         """Use the program's own changes of buffers after a step as the values at the start of the next step."""
         if len(self):
+            self._adopt()
             self._set_base(self.moved())
 
     @torch.no_grad()
@@ -244,6 +398,7 @@ class MovingBuffers:
 
     def rebase(self) -> None:
         """Use the buffers' present values, which were loaded, as the values at the start of the step."""
+        self._adopt()
         everything = range(len(self))
         self._set_base(everything)
         # Also of those that are known to move: `know` may follow with fewer of them.
@@ -251,7 +406,7 @@ class MovingBuffers:
 
 
 def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
-    """Return an error message about a moving buffer whose kind differs between ranks.
+    """Return an error message about a moving buffer whose kind differs between micro-batches.
 
     Args:
         name: of the buffer.
@@ -259,7 +414,7 @@ def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
     """
     held = "; ".join(f"{kind} on rank{'s' * (len(on) > 1)} {', '.join(map(str, on))}" for kind, on in ranks.items())
     return (
-        f"The forward pass changes the buffer '{name}', which is not the same kind of tensor on all workers: {held}. "
+        f"The forward pass changes the buffer '{name}', which is not the same in all micro-batches: {held}. "
         "Legato averages a buffer that forward passes change over all micro-batches, so it has one dtype and shape. "
         "Register it with a tensor of its final shape (self.register_buffer(name, torch.zeros(...))) and write into it."
     )

@@ -29,7 +29,7 @@ from legato.train.reduction.buckets import (
     layout_of,
     make_buckets,
 )
-from legato.train.reduction.buffers import MovingBuffers, describe_kinds
+from legato.train.reduction.buffers import MovingBuffers, Slot, describe_kinds
 from legato.train.reduction.device_exchange import after_present_work
 from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange
 from legato.train.reduction.notes import Notes
@@ -57,9 +57,8 @@ class StepReducer:
 
     Args:
         parameters: all that require a gradient, each once.
-        buffers: all buffers of the modules, each once; None for those that are not set yet.
+        buffers: where the modules hold their buffers, each once.
         num_backwards: backward passes per micro-batch.
-        name_of_buffer: returns the name of one of ``buffers`` by its index, for messages.
 
     Attributes:
         buckets: all parameters, as they are exchanged on one node.
@@ -67,19 +66,12 @@ class StepReducer:
         layouts: the digests of both, see `layout_of`.
     """
 
-    def __init__(
-        self,
-        parameters: Sequence[torch.nn.Parameter],
-        buffers: Sequence[torch.Tensor | None],
-        num_backwards: int,
-        name_of_buffer: Callable[[int], str] = str,
-    ) -> None:
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], buffers: Sequence[Slot], num_backwards: int) -> None:
         self.parameters = tuple(parameters)
         self.buckets = make_buckets(parameters)
         self.buckets_between_nodes = make_buckets(parameters, NODE_BUCKET_BYTES, LAST_BUCKET_BYTES)
         self.layouts = (layout_of(self.buckets), layout_of(self.buckets_between_nodes))
         self.buffers = MovingBuffers(buffers)
-        self._name_of_buffer = name_of_buffer
         self.notes = Notes()
         self._num_backwards = num_backwards
         self._use(self.layouts[0])
@@ -144,6 +136,7 @@ class StepReducer:
         self._num_micro_batches, self._full, self._last = num_micro_batches, full, last
         self.span = self._assignment.spans[group.rank]
         exchange.begin_step()
+        self.buffers.begin_step()
         self.notes.begin_step(num_micro_batches)
         self._is_alone = group.size == 1
         self._own_sum = OwnSum()
@@ -313,7 +306,7 @@ class StepReducer:
                 self._send_complete_blocks()
         began = perf_counter()
         self.notes.end_turn()
-        moved = self.buffers.moved()
+        moved = self.buffers.end_micro_batch()
         if not self._ghost:
             self._note_micro_batch(moved)
         self._active = False
@@ -476,6 +469,7 @@ class StepReducer:
         if moving:
             buffers.commit(known, fold_own(moving, additions), self._num_micro_batches)
         if strays:
+            self._check_alike(self._group, strays)
             buffers.commit(strays, fold_own(self._stray_blocks(strays), additions), self._num_micro_batches)
 
     def _sum_with_others(self, word: Sequence[int]) -> tuple[_Tail, list[list[int]], list[Sequence[torch.Tensor]]]:
@@ -504,17 +498,18 @@ class StepReducer:
         return _Tail(flat[: self._head_numel].tolist(), flat[self._head_numel :])
 
     def _check_alike(self, group: Group, strays: Sequence[int]) -> None:
-        """Raise ProgramError, on all ranks, if the kinds of buffers that move for the first time differ between ranks.
+        """Raise ProgramError, on all ranks, if a buffer that moves for the first time is not of one kind everywhere.
 
-        If a buffer was registered without a tensor, the forward pass of each worker makes its tensor.
+        If a buffer was registered without a tensor, each forward pass makes its tensor.
         """
-        told = group.all_gather_object(self.buffers.describe(strays)) if group.size > 1 else []
+        own = self.buffers.describe(strays, max(1, self.span.num_items))
+        told = group.all_gather_object(own) if group.size > 1 else [own]
         for place, index in enumerate(strays):
             ranks: dict[str, list[int]] = {}
             for rank, kinds in enumerate(told):
                 ranks.setdefault(kinds[place], []).append(rank)
-            if len(ranks) > 1:
-                raise ProgramError(describe_kinds(self._name_of_buffer(index), ranks))
+            if len(ranks) > 1 or any(" or " in kinds for kinds in ranks):
+                raise ProgramError(describe_kinds(self.buffers.name(index), ranks))
 
     @property
     def _tail_numel(self) -> int:

@@ -128,9 +128,9 @@ def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int])
 def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
     if id(item.value) not in watched:
         text = (
-            f"{item.name} is no longer the tensor that it was at run.prepare: the program assigns it "
-            f"(`self.{item.attribute} = ...`), so its changes are not averaged over the micro-batches. Write into it: "
-            f"`self.{item.attribute}.copy_(...)`; if it begins as None, register it as a tensor."
+            f"{item.name} is a cache (persistent=False) that the program assigns (`self.{item.attribute} = ...`), so "
+            "its changes are not averaged over the micro-batches. Register it without persistent=False, or write into "
+            f"it: `self.{item.attribute}.copy_(...)`."
         )
         return _Cause(text, is_certain=True)
     if item.value.numel() > MAX_COMPARED_NUMEL:

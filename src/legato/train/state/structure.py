@@ -15,6 +15,7 @@ import torch
 
 from legato.core.errors import ProgramError
 from legato.train import torch_private
+from legato.train.reduction.buffers import Slot
 
 
 class Structure:
@@ -80,6 +81,22 @@ def slots_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
         for path, module in model.named_modules()
         for attribute in torch_private.buffers_of(module)
     }
+
+
+def buffer_slots(models: Sequence[torch.nn.Module]) -> list[Slot]:
+    """Return where some models hold their buffers, each buffer once; each None is a buffer of its own."""
+    found: dict[Any, Slot] = {}
+    for model in models:
+        for name, (module, attribute) in slots_of(model).items():
+            table = torch_private.buffers_of(module)
+            key = (id(table), attribute) if table[attribute] is None else id(table[attribute])
+            slot = found.get(key, Slot(name, (), is_cache=True))
+            # A buffer that is part of any state_dict() is no cache.
+            is_cache = slot.is_cache and not torch_private.is_persistent(module, attribute)
+            is_there = any(other is table and name_there == attribute for other, name_there in slot.holders)
+            holders = slot.holders if is_there else (*slot.holders, (table, attribute))
+            found[key] = slot._replace(holders=holders, is_cache=is_cache)
+    return list(found.values())
 
 
 class GroupWatch:

@@ -20,9 +20,10 @@ from legato.train import torch_private
 from legato.train.loop.schedulers import find_schedulers
 from legato.train.loop.step_guards import OptimizerGuard, SchedulerGuard, Turn, guard_scaler
 from legato.train.membership.state_transfer import lies_alike
+from legato.train.reduction.buffers import Slot
 from legato.train.state.named_state import Item, items_of
 from legato.train.state.serialization import Path, decode, encode, place_of
-from legato.train.state.structure import GroupWatch, Structure, slots_of
+from legato.train.state.structure import GroupWatch, Structure, buffer_slots, slots_of
 
 _UNPREPARED: Final = -1
 _T = TypeVar("_T")
@@ -47,7 +48,7 @@ class TrainingState:
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
         self._parameters: list[torch.nn.Parameter] | None = None
-        self._slots: list[tuple[torch.nn.Module, str]] | None = None
+        self._slots: list[Slot] | None = None
         self._unscheduled: set[int] = set()
         self._fixed: dict[int, frozenset[Path]] = {}
         self._structure: Structure | None = None
@@ -241,22 +242,11 @@ class TrainingState:
             )
         return trainable
 
-    def buffers(self) -> list[torch.Tensor | None]:
-        """Return all buffers, each once, always in the same order; None for one that holds no tensor now."""
+    def buffers(self) -> list[Slot]:
+        """Return where the models hold their buffers, each buffer once, always in the same order."""
         if self._slots is None:
-            known: dict[Any, tuple[torch.nn.Module, str]] = {}
-            for slot in (slot for model in self._models for slot in slots_of(model).values()):
-                buffer = torch_private.buffers_of(slot[0])[slot[1]]
-                known.setdefault(slot if buffer is None else id(buffer), slot)
-            self._slots = list(known.values())
-        return [torch_private.buffers_of(module)[attribute] for module, attribute in self._slots]
-
-    def name_of_buffer(self, index: int) -> str:
-        """Return the name of one of `buffers`, by its index."""
-        assert self._slots is not None
-        wanted = self._slots[index]
-        named = (name for model in self._models for name, slot in slots_of(model).items() if slot == wanted)
-        return next(named, wanted[1])
+            self._slots = buffer_slots(self._models)
+        return self._slots
 
     def fingerprint(self) -> str:
         """Return a digest of what must be equal in all workers: names, shapes, kinds; not values."""

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from legato.train.reduction.buffers import MovingBuffers
+from legato.core.errors import ProgramError
+from legato.train.reduction.buffers import MovingBuffers, Slot
+from legato.train.state.structure import buffer_slots
+
+
+def watch(*buffers: torch.Tensor | None) -> MovingBuffers:
+    return MovingBuffers([Slot(str(index), (({"it": buffer}, "it"),)) for index, buffer in enumerate(buffers)])
+
+
+class Holder(nn.Module):
+    """Holds buffers by name."""
+
+    def __init__(self, *, persistent: bool = True, **buffers: torch.Tensor | None) -> None:
+        super().__init__()
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer, persistent=persistent)
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
 
 
 def test_only_what_moved_is_touched() -> None:
     still, moving = torch.tensor([0.1, -0.0, float("nan")]), torch.zeros(2)
-    watched = MovingBuffers([still, moving])
+    watched = watch(still, moving)
     moving += 1.5
     assert watched.moved() == [1]
     total = watched.read([1], first=True)
@@ -27,7 +50,7 @@ def test_only_what_moved_is_touched() -> None:
 
 def test_batch_norm_moves_though_it_counts_no_version() -> None:
     norm = nn.BatchNorm1d(3)
-    watched = MovingBuffers(list(norm.buffers()))
+    watched = MovingBuffers(buffer_slots([norm]))
     norm(torch.randn(4, 3))
     assert watched.moved() == [0, 1, 2]
     watched.restore()
@@ -38,7 +61,7 @@ def test_batch_norm_moves_though_it_counts_no_version() -> None:
 def test_what_is_changed_through_data_moves_though_it_counts_no_version() -> None:
     dtypes = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
     buffers = [torch.zeros(2, 3, dtype=dtype) for dtype in dtypes]
-    watched = MovingBuffers(buffers)
+    watched = watch(*buffers)
     version = buffers[0]._version
     for buffer in buffers:
         buffer.data[1, 2] = 1
@@ -51,7 +74,7 @@ def test_what_is_changed_through_data_moves_though_it_counts_no_version() -> Non
 
 def test_a_zero_that_changes_its_sign_moves() -> None:
     still, moving = torch.tensor([[0.0, float("nan")], [-0.0, 1.0]]), torch.zeros(2, 3).t()
-    watched = MovingBuffers([still, moving])
+    watched = watch(still, moving)
     moving.data[1, 0] = -0.0
     assert watched.moved() == [1]
     watched.restore()
@@ -64,7 +87,7 @@ def test_a_zero_that_changes_its_sign_moves() -> None:
 
 def test_what_the_program_does_after_a_step_is_accepted() -> None:
     openly, secretly, still = torch.zeros(2), torch.zeros(2), torch.full((2,), float("nan"))
-    watched = MovingBuffers([openly, secretly, still])
+    watched = watch(openly, secretly, still)
     openly += 1
     secretly.data += 2
     watched.accept()
@@ -77,14 +100,14 @@ def test_what_the_program_does_after_a_step_is_accepted() -> None:
 
 def test_one_that_has_moved_once_is_watched_forever() -> None:
     buffer = torch.zeros(1)
-    watched = MovingBuffers([buffer])
+    watched = watch(buffer)
     watched.know((0,))
     assert watched.moved() == [0]
 
 
 def test_a_buffer_that_is_no_longer_known_to_move_does_not_move_after_a_load() -> None:
     buffer = torch.zeros(2)
-    watched = MovingBuffers([buffer])
+    watched = watch(buffer)
     watched.know([0])
     buffer += 1.0  # as a load does
     watched.rebase()
@@ -93,20 +116,117 @@ def test_a_buffer_that_is_no_longer_known_to_move_does_not_move_after_a_load() -
 
 
 def test_a_buffer_that_is_set_late_is_restored_with_the_others() -> None:
-    buffer, late = torch.zeros(2), torch.ones(2)
-    watched = MovingBuffers([buffer, None])
-    watched.know([0, 1])
+    model = Holder(mean=torch.zeros(2), late=None)
+    watched = MovingBuffers(buffer_slots([model]))
+    watched.know([0])
     watched.accept()
-    watched.adopt([buffer, late])
-    buffer += 1.0
-    late += 1.0
+    model.late = torch.ones(2)  # by the program, after a step
+    watched.accept()
+    watched.know([0, 1])
+    model.mean += 1.0
+    model.late += 1.0
     watched.restore()
-    assert (buffer.tolist(), late.tolist()) == ([0.0, 0.0], [1.0, 1.0])
+    assert (model.mean.tolist(), model.late.tolist()) == ([0.0, 0.0], [1.0, 1.0])
+
+
+def test_a_buffer_that_forward_assigns_changes_as_one_that_it_writes() -> None:
+    model = Holder(one=torch.tensor([1.0, 2.0]), other=torch.tensor([3.0, 4.0]), still=torch.zeros(2))
+    before = dict(model.named_buffers())
+    watched = MovingBuffers(buffer_slots([model]))
+    model.one, model.other = model.other, model.one
+    moved = watched.end_micro_batch()
+    assert moved == [0, 1]
+    total = watched.read([0, 1], first=True)
+    watched.restore(moved)
+    assert (model.one.tolist(), model.other.tolist()) == ([1.0, 2.0], [3.0, 4.0])
+    watched.commit([0, 1], total, 1)
+    assert (model.one.tolist(), model.other.tolist()) == ([3.0, 4.0], [1.0, 2.0])
+    assert all(buffer is before[name] for name, buffer in model.named_buffers())
+
+
+def test_each_micro_batch_makes_a_buffer_that_was_none() -> None:
+    model = Holder(made=None)
+    watched = MovingBuffers(buffer_slots([model]))
+    watched.begin_step()
+    total = torch.zeros(2, dtype=torch.float64)
+    for value in (1.0, 4.0):
+        assert model.made is None
+        model.made = torch.full((1, 2), value).expand(1, 2)
+        moved = watched.end_micro_batch()
+        assert moved == [0]
+        total += watched.read([0], first=value == 1.0)
+        watched.restore(moved)
+        model.made = torch.zeros(5)  # by the program, between two micro-batches
+        watched.restore()
+    assert watched.describe([0], 2) == ["float32 [1, 2]"]
+    watched.commit([0], total, 2)
+    assert model.made.tolist() == [[2.5, 2.5]]
+    # Most are made once, and never change again.
+    assert watched.known == () and watched.end_micro_batch() == []
+    model.made += 1
+    assert watched.end_micro_batch() == [0]
+
+
+def test_a_buffer_that_not_every_micro_batch_makes_alike_is_described_with_each_kind() -> None:
+    model = Holder(made=None)
+    watched = MovingBuffers(buffer_slots([model]))
+    watched.begin_step()
+    for size in (2, 3):
+        model.made = torch.zeros(size)
+        watched.restore(watched.end_micro_batch())
+    assert watched.describe([0], 3) == ["float32 [2] or float32 [3] or None"]
+    watched.begin_step()
+    assert watched.describe([0], 1) == ["None"]
+
+
+@pytest.mark.parametrize("value", [torch.zeros(3), torch.zeros(2, dtype=torch.float64), None])
+def test_forward_must_not_assign_another_kind_of_tensor(value: torch.Tensor | None) -> None:
+    model = Holder(mean=torch.zeros(2))
+    watched = MovingBuffers(buffer_slots([model]))
+    model.mean = value
+    with pytest.raises(ProgramError, match=r"assigns .* to the buffer 'mean', which was float32 \[2\]"):
+        watched.end_micro_batch()
+
+
+def test_modules_share_a_buffer_that_forward_assigns() -> None:
+    shared = torch.zeros(1)
+    one, other = Holder(it=shared), Holder(it=shared)
+    model = nn.Sequential(one, other)
+    watched = MovingBuffers(buffer_slots([model, one]))
+    assert len(watched) == 1
+    one.it = other.it = torch.ones(1)
+    assert watched.end_micro_batch() == [0]
+    assert one.it is shared and other.it is shared and shared.item() == 1.0
+    one.it = torch.zeros(1)
+    with pytest.raises(ProgramError, match=r"'0.it', which several modules share, in some of them only"):
+        watched.end_micro_batch()
+
+
+def test_each_worker_keeps_the_caches_that_its_forward_passes_assign() -> None:
+    model = Holder(persistent=False, table=torch.zeros(2), late=None)
+    watched = MovingBuffers(buffer_slots([model]))
+    model.table, model.late = torch.arange(3.0), torch.ones(3)
+    assert watched.end_micro_batch() == []
+    watched.restore()
+    assert model.table.tolist() == [0.0, 1.0, 2.0] and model.late.tolist() == [1.0, 1.0, 1.0]
+    assert list(watched) == []
+    model.late += 1
+    with pytest.raises(ProgramError, match="changes the buffer 'late' in place after it has assigned it"):
+        watched.end_micro_batch()
+
+
+def test_a_cache_that_was_assigned_in_inference_mode_is_watched() -> None:
+    model = Holder(persistent=False, table=None)
+    watched = MovingBuffers(buffer_slots([model]))
+    with torch.inference_mode():
+        model.table = torch.ones(2)
+    watched.rebase()
+    assert watched.end_micro_batch() == [] and model.table.tolist() == [1.0, 1.0]
 
 
 def test_rebase_takes_what_was_loaded() -> None:
     buffer = torch.zeros(2)
-    watched = MovingBuffers([buffer])
+    watched = watch(buffer)
     buffer.fill_(3.0)
     watched.rebase()
     assert watched.moved() == []
@@ -116,7 +236,7 @@ def test_rebase_takes_what_was_loaded() -> None:
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_a_complex_buffer_becomes_the_mean_of_complex_numbers(dtype: torch.dtype) -> None:
     still, moving = torch.full((2,), -0.5j, dtype=dtype), torch.zeros(1, 2, dtype=dtype)
-    watched = MovingBuffers([still, moving])
+    watched = watch(still, moving)
     contributions = [torch.tensor([[1 + 2j, 0.25 - 8j]], dtype=dtype), torch.tensor([[2 + 1j, 16 + 26j]], dtype=dtype)]
     total = torch.zeros(watched.numel([1]), dtype=torch.float64)
     for index, contribution in enumerate(contributions):
@@ -132,7 +252,7 @@ def test_a_complex_buffer_becomes_the_mean_of_complex_numbers(dtype: torch.dtype
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))
 def test_integers_of_micro_batch_0_count_whatever_their_size(values: list[int]) -> None:
     buffer = torch.zeros(len(values), dtype=torch.int64)
-    watched = MovingBuffers([buffer])
+    watched = watch(buffer)
     buffer.copy_(torch.tensor(values))
     total = watched.read([0], first=True) + watched.read([0], first=False)
     watched.restore()

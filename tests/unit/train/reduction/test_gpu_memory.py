@@ -21,6 +21,7 @@ from legato.train.reduction.buffers import MovingBuffers
 from legato.train.reduction.device_exchange import DeviceExchange, HostExchange
 from legato.train.reduction.exchange import PrivateExchange
 from legato.train.reduction.reducer import StepReducer
+from legato.train.state.structure import buffer_slots
 from legato.train.state.training_state import _load_optimizer
 
 # The memory of gradients is looked at; here they have none.
@@ -72,7 +73,7 @@ def train(num_ranks: int, way: type, monkeypatch: pytest.MonkeyPatch) -> StepRed
     monkeypatch.setattr("legato.train.torch_private.all_to_all", lambda *_: SimpleNamespace(wait=lambda: None))
     monkeypatch.setattr(reducers, "sum_vectors", sum_vectors)
     net = Net()
-    reducer = StepReducer(list(net.parameters()), list(net.buffers()), 1)
+    reducer = StepReducer(list(net.parameters()), buffer_slots([net]), 1)
     if way is HostExchange:
         exchange = HostExchange(
             reducer.buckets, 4, PrivateExchange(group, [bucket.on_host() for bucket in reducer.buckets], 7)

@@ -30,6 +30,7 @@ from legato.train.reduction.buckets import Bucket, make_buckets
 from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, SharedExchange
 from legato.train.reduction.node_exchange import NodeExchange
 from legato.train.reduction.reducer import StepReducer
+from legato.train.state.structure import buffer_slots
 
 MICRO = 3
 Kind = Callable[[Group, Sequence[Bucket], int], Exchange]
@@ -84,7 +85,7 @@ def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kin
         group.newcomers = tuple(range(max(1, group.size - num_new), group.size))
     model = copy.deepcopy(TEMPLATE)
     told: list[list[list[int]]] = []
-    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+    reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
     exchange = kind(group, reducer.buckets, num_micro_batches)
     found = []
     for number, step in enumerate(steps):
@@ -252,7 +253,7 @@ def test_one_rank_gives_the_canonical_sum(num_leaves: int, last: int) -> None:
     num_samples = (num_leaves - 1) * MICRO + last
 
     model = copy.deepcopy(TEMPLATE)
-    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+    reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
     exchange = PrivateExchange(ALONE, reducer.buckets, num_leaves)
     compute(model, reducer, exchange, ALONE, step)
 
@@ -286,7 +287,7 @@ def test_a_missed_result_is_handed_on() -> None:
 
     def play(group: Group) -> bytes:
         model = copy.deepcopy(TEMPLATE)
-        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
         if group.rank < 2:
             pair = group.among([0, 1])
             compute(model, reducer, PrivateExchange(pair, reducer.buckets, 8), pair, step)
@@ -317,7 +318,7 @@ def test_a_worker_that_trains_alone_keeps_no_memory_of_its_last_view() -> None:
 
     def play(group: Group) -> bool:
         model = copy.deepcopy(TEMPLATE)
-        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
         exchange = PrivateExchange(group, reducer.buckets, 4)
         compute(model, reducer, exchange, group, step)
         kept = weakref.ref(exchange.result(reducer.buckets[0])[0])
@@ -374,7 +375,7 @@ def test_a_result_stays_until_the_ranks_without_micro_batches_have_it(monkeypatc
 
     def play(group: Group) -> None:
         model = copy.deepcopy(TEMPLATE)
-        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
         exchange = SpiedExchange(group, reducer.buckets, 3)
         compute(model, reducer, exchange, group, first)
         exchange.has_reduced.clear()
@@ -421,7 +422,7 @@ def test_blocks_are_handed_over_when_they_are_complete() -> None:
 
     def play(group: Group) -> list[list[int]]:
         model = copy.deepcopy(TEMPLATE)
-        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
         exchange = EarlyExchange(group, reducer.buckets, 8)
         span = reducer.begin_step(exchange, group, 8, MICRO, MICRO, lambda: None)
         noted = []
@@ -441,7 +442,7 @@ def test_blocks_are_handed_over_when_they_are_complete() -> None:
 def test_an_early_block_that_failed_in_a_step_that_the_program_left_breaks_no_later_view() -> None:
     def play(group: Group) -> tuple[list[int], float | None]:
         model = copy.deepcopy(TEMPLATE)
-        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
         reducer.begin_step(EarlyExchange(group, reducer.buckets, 8, fails=True), group, 8, MICRO, MICRO, lambda: None)
         reducer.abandon()
         exchange = EarlyExchange(group, reducer.buckets, 8)
@@ -478,7 +479,7 @@ def test_names_that_differ_between_ranks_are_refused_on_all_of_them(names: tuple
 
 def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> None:
     model = copy.deepcopy(TEMPLATE)
-    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+    reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
     span = reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 3), ALONE, 3, MICRO, MICRO, lambda: None)
     for leaf in range(span.start, span.stop):
         reducer.begin_micro_batch(leaf, ghost=False)

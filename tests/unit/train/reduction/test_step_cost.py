@@ -15,6 +15,7 @@ from legato.train.membership.groups import Group
 from legato.train.reduction import reducer as reducers
 from legato.train.reduction.exchange import PrivateExchange
 from legato.train.reduction.reducer import StepReducer
+from legato.train.state.structure import buffer_slots
 
 ALONE = Group(View(0, (Member(0, ""),), ""), 0)
 
@@ -40,7 +41,7 @@ class Operations(TorchDispatchMode):
 
 def take_steps(model: nn.Module, num_micro_batches: int, operations: Operations, inputs: torch.Tensor) -> StepReducer:
     """Take two steps alone, and count the reducer's operations in the second: the first finds which buffers move."""
-    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+    reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
     exchange = PrivateExchange(ALONE, reducer.buckets, num_micro_batches)
     end = reducer.end_backward
 

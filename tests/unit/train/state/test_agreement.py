@@ -50,7 +50,7 @@ class Net(nn.Module):
 class Assigning(Net):
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(()), persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.mean = 0.9 * self.mean + inputs.detach().mean()
@@ -232,8 +232,8 @@ def train(
 @pytest.mark.parametrize(
     ("program", "piece", "cause", "step"),
     [
-        (train(Assigning), "buffer mean", "the program assigns it", 1),
-        (train(Drifting), "buffer frequencies", "the program assigns it", 2),
+        (train(Assigning), "buffer mean", "that the program assigns", 1),
+        (train(Drifting), "buffer frequencies", "that the program assigns", 2),
         (train(Renormalising), "parameter table.weight", "with max_norm", 1),
         (train(Quantising), "parameter codebook", "in no prepared optimizer", 1),
         (train(averages=True), "of model 1 (AveragedModel)", "update_parameters under `if run.stepped:`", 5),
