@@ -5,7 +5,7 @@ The batch is a function of (data set, seed, key) alone, even if the data set dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,10 +22,10 @@ MAX_SHOWN = 8
 
 
 class Whole(NamedTuple):
-    """The tensors of a data set that can be indexed as a whole, and the rows of them that it has (None: all)."""
+    """The tensors of a data set that can be indexed as a whole, and the subsets of them that it is, the last first."""
 
     tensors: tuple[torch.Tensor, ...]
-    rows: Indices | None
+    subsets: tuple[Subset[Any], ...] = ()
 
 
 class FetchError(Exception):
@@ -62,7 +62,7 @@ class Fetcher:
         self.look_again()
 
     def look_again(self) -> None:
-        """Find out again which tensors the data set has, and which rows of them: the program may have changed it."""
+        """Find out again which tensors the data set has: the program may have changed it."""
         self._whole = _whole(self.dataset) if self.collate_fn is None else None
         self._takes_many = _takes_many(self.dataset)
 
@@ -70,7 +70,9 @@ class Fetcher:
         """Return the batch of a key. Raises FetchError from the error of the data set or the collation."""
         index = self.order.index(key)
         if self._whole is not None:
-            return _fetch_whole(self._whole, index)
+            batch = _fetch_whole(self._whole, index)
+            if batch is not None:
+                return batch
         numbers = index.tolist()
         items = self._fetch_many(key, numbers) if self._takes_many else self._fetch_each(key, numbers)
         try:
@@ -124,38 +126,44 @@ def _takes_many(dataset: object) -> bool:
     return callable(getattr(dataset, "__getitems__", None))
 
 
-def _fetch_whole(whole: Whole, index: torch.Tensor) -> list[torch.Tensor]:
+def _fetch_whole(whole: Whole, index: torch.Tensor) -> list[torch.Tensor] | None:
+    """Return the batch of some samples; None if only reading sample by sample can tell what it is."""
     try:
-        if whole.rows is not None:
-            index = torch.from_numpy(whole.rows[index.numpy()])
-        return [tensor.index_select(0, index if tensor.is_cpu else index.to(tensor.device)) for tensor in whole.tensors]
+        rows = _rows(whole, index) if whole.subsets else index
+        if rows is None:
+            return None
+        # Negative numbers count from the end in a single sample; here, they and wrong numbers are errors. A GPU would
+        # end the process at such an error.
+        if whole.subsets and not all(tensor.is_cpu for tensor in whole.tensors):
+            rows.new_empty(len(whole.tensors[0]), dtype=torch.bool).index_select(0, rows)
+        return [tensor.index_select(0, rows if tensor.is_cpu else rows.to(tensor.device)) for tensor in whole.tensors]
     except Exception as error:
+        if whole.subsets:
+            return None
         raise FetchError(f"reading them raised {told(error)}") from error
 
 
 def _whole(dataset: object) -> Whole | None:
     if type(dataset) is TensorDataset:
-        return Whole(dataset.tensors, None) if all(map(_plain, dataset.tensors)) else None
+        return Whole(dataset.tensors) if all(map(_plain, dataset.tensors)) else None
     if type(dataset) is Subset:
         inner = _whole(dataset.dataset)
-        if inner is None:
-            return None
-        rows = _rows(dataset.indices, len(inner.tensors[0] if inner.rows is None else inner.rows))
-        if rows is None:
-            return None
-        return Whole(inner.tensors, rows if inner.rows is None else inner.rows[rows])
+        return None if inner is None else Whole(inner.tensors, (dataset, *inner.subsets))
     return None
 
 
-def _rows(indices: Sequence[int], num_inner: int) -> Indices | None:
-    rows = np.asarray(indices)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0:
-        return None
-    # Reading sample by sample, negative numbers count from the end, and wrong numbers raise an error at that sample.
-    if rows.min() < 0 or rows.max() >= num_inner:
-        return None
-    # No copy, if possible: the program may change an array within a pass.
-    return rows.astype(np.int64, copy=False)
+def _rows(whole: Whole, index: torch.Tensor) -> torch.Tensor | None:
+    """Return the rows of the tensors that some samples are, or None.
+
+    The indices of a subset are read for each batch, because the program may change them within a pass.
+    """
+    rows = index.numpy()
+    for subset in whole.subsets:
+        given: Any = subset.indices
+        rows = given[rows] if type(given) is np.ndarray else np.array(list(map(given.__getitem__, rows.tolist())))
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            return None
+    return torch.from_numpy(rows.astype(np.int64, copy=False))
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -277,15 +277,35 @@ def test_a_subset_may_be_given_in_many_ways(indices: Any) -> None:
     assert [batch[0].item() for _, batch in take_all(loader)] == [dataset[at][0].item() for at in range(len(dataset))]
 
 
-@pytest.mark.parametrize("give", [np.array, torch.tensor])
-def test_a_change_of_a_subset_within_a_pass_reaches_the_next_batch(give: Callable[[list[int]], Any]) -> None:
+@pytest.mark.parametrize("nesting", [0, 1])
+@pytest.mark.parametrize("give", [list, np.array, torch.tensor])
+def test_a_change_of_a_subset_within_a_pass_reaches_the_next_batch(
+    give: Callable[[list[int]], Any], nesting: int
+) -> None:
     indices = give([0, 1, 2, 3])
+    dataset = Subset(TensorDataset(torch.arange(10)), indices)
+    for _ in range(nesting):
+        dataset = Subset(dataset, range(4))
+    order = Order(4, Layout(1, 1), seed=0, shuffle=False)
+    loader = Loader(dataset, order, seed=0)
+    loader.follow(iter(keys_of(order)))
+    first = [loader.take()[1][0].item() for _ in range(2)]
+    for place in range(4):
+        indices[place] += 5
+    assert first + [batch[0].item() for _, batch in take_all(loader)] == [0, 1, 7, 8]
+
+
+def test_numbers_of_a_subset_that_become_wrong_within_a_pass_are_read_one_by_one() -> None:
+    indices = [0, 1, 2, 3]
     order = Order(4, Layout(1, 1), seed=0, shuffle=False)
     loader = Loader(Subset(TensorDataset(torch.arange(10)), indices), order, seed=0)
     loader.follow(iter(keys_of(order)))
-    first = [loader.take()[1][0].item() for _ in range(2)]
-    indices += 5
-    assert first + [batch[0].item() for _, batch in take_all(loader)] == [0, 1, 7, 8]
+    assert loader.take()[1][0].item() == 0
+    indices[1] = -1
+    assert loader.take()[1][0].item() == 9
+    indices[2] = 10
+    with pytest.raises(DataError, match="sample 2 raised IndexError"):
+        loader.take()
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
