@@ -45,6 +45,13 @@ def _describe_nodes(definition: Definition) -> str:
     return f"{definition.min_nodes}..{definition.max_nodes}"
 
 
+def _count_steps(job: JobRecord) -> str:
+    """Return the step, and the total if it is known: ``42/60``."""
+    if job.progress is None or job.progress.step is None:
+        return ""
+    return f"{job.progress.step}/{job.progress.num_steps}" if job.progress.num_steps else str(job.progress.step)
+
+
 def style_stage(job: JobRecord) -> str:
     """Return the style of a job's stage."""
     return STAGE_STYLES.get(job.stage, "")
@@ -57,16 +64,22 @@ def job_columns(now: float) -> Sequence[Column[JobRecord]]:
         now: seconds since 1970.
     """
     return (
-        Column("ID", lambda job: job.id, gives_way=1),
+        Column("ID", lambda job: job.id, gives_way=4),
         Column("NAME", lambda job: job.name),
-        Column("OWNER", lambda job: job.owner, gives_way=2),
+        Column("OWNER", lambda job: job.owner, gives_way=3),
         Column("QUEUE", lambda job: job.queue, is_wide=True),
         Column("PRIORITY", lambda job: job.priority, is_wide=True, is_number=True),
         Column("STAGE", lambda job: job.stage, style=style_stage),
         Column("GPUS", render_gpus),
-        Column("STEP", lambda job: job.progress and job.progress.reached, is_number=True, gives_way=3),
+        Column(
+            "STEP",
+            lambda job: job.progress and job.progress.reached,
+            is_number=True,
+            gives_way=1,
+            read_short=_count_steps,
+        ),
         Column("EPOCH", _count_epochs, is_wide=True, is_number=True),
-        Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True, gives_way=4),
+        Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True, gives_way=2),
         Column("SAMPLES/S", lambda job: _number(_progress(job, "samples_per_s")), is_wide=True, is_number=True),
         Column("ATTEMPT", lambda job: job.attempt, is_wide=True, is_number=True),
         Column("LABELS", lambda job: render_labels(job.labels), is_wide=True),

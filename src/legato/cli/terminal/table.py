@@ -29,6 +29,7 @@ class Column(NamedTuple, Generic[R]):
         is_wide: shown only in wide output.
         is_number: aligned to the right.
         gives_way: hidden if the terminal is too narrow, the columns with the highest number first. 0: never hidden.
+        read_short: returns a shorter text, for a terminal that is too narrow for all columns. None: as `read`.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Column(NamedTuple, Generic[R]):
     is_wide: bool = False
     is_number: bool = False
     gives_way: int = 0
+    read_short: Callable[[R], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class Table(Generic[R]):
         rows = self._read_rows()
         all_widths = _measure(rows)
         places = self._choose_columns(all_widths, options.max_width)
+        if len(places) < len(self.columns) and any(column.read_short for column in self.columns):
+            rows = self._read_rows(is_short=True)
+            all_widths = _measure(rows)
+            places = self._choose_columns(all_widths, options.max_width)
         columns = [self.columns[place] for place in places]
         *widths, last_width = _fit([all_widths[place] for place in places], options.max_width)
         of_records = ([column.style(one) if column.style else "" for column in columns] for one in self.records)
@@ -127,11 +133,12 @@ class Table(Generic[R]):
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines if self.below is None else [*lines, self.below])
 
-    def _read_rows(self) -> list[list[str]]:
+    def _read_rows(self, *, is_short: bool = False) -> list[list[str]]:
         """Return the titles, and then the cells of each record."""
         rows = [[column.title for column in self.columns]]
+        reads = [(is_short and column.read_short) or column.read for column in self.columns]
         for record in self.records:
-            values = [column.read(record) for column in self.columns]
+            values = [read(record) for read in reads]
             rows.append(["" if value is None else clean(value) for value in values])
         return rows
 

@@ -150,8 +150,10 @@ def test_on_a_narrow_terminal_only_the_reason_is_folded() -> None:
     ("width", "want"),
     [
         (88, "ID NAME OWNER STAGE GPUS STEP LOSS REASON"),
-        (70, "ID NAME OWNER STAGE GPUS REASON"),
-        (60, "NAME STAGE GPUS REASON"),
+        (80, "NAME OWNER STAGE GPUS STEP LOSS REASON"),
+        (70, "NAME OWNER STAGE GPUS STEP LOSS REASON"),
+        (60, "NAME STAGE GPUS STEP REASON"),
+        (50, "NAME STAGE GPUS REASON"),
         (45, "NAME STAGE GPUS REASON"),
     ],
 )
@@ -167,6 +169,17 @@ def test_where_there_is_no_room_columns_give_way_to_the_reason(width: int, want:
         assert told == "2 of up to 4 slots: an equal share with bob/bert " + BERT["decided_reason"]
     wide = render(make_table(job_columns(NOW), records, is_wide=True), 200)
     assert wide[0].split()[-2:] == ["AGE", "REASON"]
+
+
+def test_a_terminal_of_80_columns_shows_the_step_and_the_loss() -> None:
+    progress = make_job()["progress"] | {"step": 106, "num_steps": 3200}
+    changes = ({"name": "second", "progress": progress}, {"name": "first", "owner": "admin", "progress": progress})
+    records = [msgspec.convert(make_job(number, **each), JobRecord) for number, each in enumerate(changes)]
+    assert render(make_table(job_columns(NOW), records, is_wide=False), 80)[:2] == [
+        "NAME    OWNER  STAGE    GPUS           STEP    LOSS  REASON",
+        "second  anna   running  2 of 1..4  106/3200  0.1234  2 of up to 4 slots: an",
+    ]
+    assert "106 of 3200 (3 %)" in render(make_table(job_columns(NOW), records, is_wide=False), 140)[1]
 
 
 def test_on_a_narrow_screen_there_is_room_for_the_reason_too() -> None:
