@@ -2002,6 +2002,9 @@ export interface components {
             max_retries: number;
             /** Max Run S */
             max_run_s?: number | null;
+            /** Clone Of */
+            clone_of?: string | null;
+            clone_of_trial?: components["schemas"]["TrialBody"] | null;
         };
         /**
          * DrainBody
@@ -2750,6 +2753,16 @@ export interface components {
             job: components["schemas"]["TrialJobBody"];
             /** Clone Of */
             clone_of?: string | null;
+        };
+        /**
+         * TrialBody
+         * @description A trial of a sweep, by the id or name of the sweep and the trial's number.
+         */
+        TrialBody: {
+            /** Sweep */
+            sweep: string;
+            /** Number */
+            number: number;
         };
         /**
          * TrialJobBody

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
@@ -15,6 +16,7 @@ from legato.control.project_records import (
     ProjectPatch,
 )
 from legato.server.bodies import Body, Count, Name, Parameters, Seconds, Texts
+from legato.server.javascript_numbers import take_numbers
 from legato.system.decoding import convert
 
 _MANY: Final = 1_000
@@ -59,6 +61,13 @@ class ProjectPatchBody(Body):
         return ProjectPatch(**_given_fields(self))
 
 
+class TrialBody(Body):
+    """A trial of a sweep, by the id or name of the sweep and the trial's number."""
+
+    sweep: str
+    number: Count
+
+
 class DefinitionBody(Body):
     """A training definition to create. ``docs/rest.md`` describes the fields."""
 
@@ -80,10 +89,16 @@ class DefinitionBody(Body):
     checkpoint_every: str | None = None
     max_retries: Count = 0
     max_run_s: Seconds | None = None
+    clone_of: str | None = None
+    clone_of_trial: TrialBody | None = None
+
+    def with_numbers_of(self, parameters: Mapping[str, Any]) -> DefinitionBody:
+        """Return this definition with the numbers of the parameters that it repeats, where both are equal."""
+        return self.model_copy(update={"parameters": take_numbers(self.parameters, parameters)})
 
     def as_record(self) -> NewDefinition:
         """Return the record of the new definition. The default of ``min_nodes`` is 1 if elastic, else ``max_nodes``."""
-        found = self.model_dump()
+        found = self.model_dump(exclude={"clone_of", "clone_of_trial"})
         if self.framework is None:
             del found["framework"]
         if self.min_nodes is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,35 +11,17 @@ from pydantic import BeforeValidator, Field, StrictFloat, StrictInt
 from legato.api.sweeps import SweepPlan
 from legato.core.errors import BadField
 from legato.server.bodies import Body, Count, JobFields, Name, Texts, Value
+from legato.server.javascript_numbers import take_numbers
 from legato.sweeps.checking import MAX_INT, MAX_PARAMETERS, MAX_TRIALS, MAX_VALUES, count_grid
 from legato.system.decoding import convert
 
 _MAX_ARGUMENTS: Final = 1000
-_EXPONENT_FROM: Final = 10**21  # JavaScript writes numbers from here on with an exponent
 
 Bound = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _take_numbers(value: Any, original: Any) -> Any:
-    """Return a value with the numbers of another one in the same places, where JavaScript has both as the same one.
-
-    It has 1.0 as 1, and writes integers above 2^53 with 17 digits or less and then zeros.
-    """
-    match value, original:
-        case dict(), dict():
-            return {key: _take_numbers(one, original.get(key)) for key, one in value.items()}
-        case ((list() | tuple()), (list() | tuple())):
-            return [_take_numbers(*pair) for pair in zip(value, (*original, *value[len(original) :]), strict=False)]
-        case bool(), _:
-            return value
-        case int(), float() | int() if abs(original) < _EXPONENT_FROM and value == Decimal(repr(float(original))):
-            return value if isinstance(original, bool) else original
-        case _:
-            return value
 
 
 class MetricBody(Body):
@@ -124,7 +105,7 @@ class SweepBody(Body):
             job: of its trials, as it was submitted.
         """
         fields = self.model_dump(exclude_unset=True)
-        return SweepBody.model_validate(_take_numbers(fields, {**plan, "job": job}))
+        return SweepBody.model_validate(take_numbers(fields, {**plan, "job": job}))
 
     def as_plan(self) -> SweepPlan:
         """Return the plan, not checked further. A grid or list without ``num_trials`` has a trial for each point.

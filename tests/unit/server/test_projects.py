@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 import zipfile
 from pathlib import Path
@@ -255,6 +256,22 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
     assert (see("ben"), see("eye")) == ((sha256, 200), (None, 403))
     assert platform.get("jobs", who="ben")["items"][0]["code"] is None, "lists have the code of own jobs only"
     assert platform.ask("POST", "jobs", body, who="ben").status_code == 201
+
+
+def test_a_definition_that_a_browser_copies_has_the_same_numbers(platform: Platform, digits: Any) -> None:
+    parameters = {"scale": 1.0, "layers": 2, "seed": 2**60 + 1, "nesterov": True, "lr": 0.1}
+    one = define(platform, digits, parameters=parameters)
+    # As JavaScript writes what it has read.
+    sent = parameters | {"scale": 1, "seed": 1152921504606847000}
+    copy = define(platform, digits, name="copy", parameters=sent, clone_of=one["id"])
+    assert json.dumps(copy["parameters"]) == json.dumps(one["parameters"])
+    changed = sent | {"scale": 2, "layers": True}
+    other = define(platform, digits, name="other", parameters=changed, clone_of=one["name"])
+    assert json.dumps(other["parameters"]) == json.dumps(changed | {"seed": 2**60 + 1})
+    plain = define(platform, digits, name="plain", parameters=sent)
+    assert json.dumps(plain["parameters"]) == json.dumps(sent)
+    body = {"name": "x", "command": "train.py", "directory": "/d", "clone_of": "d-0"}
+    check_problem(platform.ask("POST", f"projects/{digits['id']}/definitions", body), 404, "not-found", "d-0")
 
 
 # ---------------------------------------------------------------- what is refused

@@ -198,6 +198,21 @@ def test_the_trials_of_a_clone_have_exactly_the_parameters_of_the_original(
     assert json.dumps(had, sort_keys=True) == json.dumps(others | {"scale": 7}, sort_keys=True)
 
 
+def test_a_definition_that_a_browser_makes_of_a_trial_has_its_numbers(platform: Platform) -> None:
+    platform.lead()
+    job = {**SWEEP["job"], "parameters": {"decay": 3.0}}
+    scales = {"scale": {"values": [1.0, 2.0]}}
+    sweep = start(platform, search="grid", num_trials=2, parameters=scales, job=job)
+    Sweeper(platform.services, lambda: 0.0).round()
+    project = platform.ask("POST", "projects", {"name": "digits"}).json()["id"]
+    body = {"name": "best", "command": "train.py", "directory": "/d", "parameters": {"decay": 3, "scale": 2}}
+    body["clone_of_trial"] = {"sweep": sweep, "number": 1}
+    made = platform.ask("POST", f"projects/{project}/definitions", body).json()
+    assert json.dumps(made["parameters"]) == '{"decay": 3.0, "scale": 2.0}'
+    body["clone_of_trial"] = {"sweep": sweep, "number": 7}
+    check_problem(platform.ask("POST", f"projects/{project}/definitions", body), 422, "invalid", "has no trial 7")
+
+
 def test_a_clone_of_a_sweep_that_is_not_there_is_refused(shared: Platform) -> None:
     check_problem(shared.ask("POST", "sweeps", SWEEP | {"clone_of": "s-0"}), 404, "not-found", "s-0")
 

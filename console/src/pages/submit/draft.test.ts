@@ -57,7 +57,7 @@ describe("a draft", () => {
     const full = { ...good, seed: "3", maxRunMinutes: "2", cpuCapability: "avx2" };
     expect(bodyOf(full)).toMatchObject({ cpu_capability: "avx2" });
     const made = { ...bodyOf(full), id: "d-1", project: "p-1" } as unknown;
-    expect(bodyOf(draftOf(made as Definition))).toEqual(bodyOf(full));
+    expect(bodyOf(draftOf(made as Definition))).toEqual({ ...bodyOf(full), clone_of: "d-1" });
     const coded = { ...(made as Definition), code: "ab".repeat(32), directory: null };
     expect(bodyOf(draftOf(coded))).toMatchObject({ code: "ab".repeat(32), directory: null });
   });

@@ -33,6 +33,8 @@ export interface DefinitionDraft {
   checkpointEvery: string;
   maxRetries: string;
   maxRunMinutes: string;
+  /** Id of the definition from which this one is made. */
+  cloneOf: string | null;
 }
 
 export const EMPTY_DRAFT: DefinitionDraft = {
@@ -56,6 +58,7 @@ export const EMPTY_DRAFT: DefinitionDraft = {
   checkpointEvery: "",
   maxRetries: "0",
   maxRunMinutes: "",
+  cloneOf: null,
 };
 
 /** Return the draft that makes the same definition again. */
@@ -82,6 +85,7 @@ export function draftOf(definition: Definition): DefinitionDraft {
     checkpointEvery: definition.checkpoint_every ?? "",
     maxRetries: text(definition.max_retries),
     maxRunMinutes: definition.max_run_s === null ? "" : String(definition.max_run_s / 60),
+    cloneOf: definition.id,
   };
 }
 
@@ -183,5 +187,7 @@ export function bodyOf(draft: DefinitionDraft): DefinitionBody {
     checkpoint_every: draft.checkpointEvery.trim() || null,
     max_retries: readCount(draft.maxRetries) ?? 0,
     max_run_s: draft.maxRunMinutes.trim() ? Number(draft.maxRunMinutes) * 60 : null,
+    // JavaScript has 1.0 as 1: the server takes the numbers of the definition itself.
+    clone_of: draft.cloneOf,
   };
 }

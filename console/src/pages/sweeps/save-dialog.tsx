@@ -29,7 +29,7 @@ export function SaveDialog({ sweep, trial, onClose }: { sweep: Sweep; trial: Tri
     if (!project) return;
     const value = `${sweep.metric.name} ${formatValue(metricOf(trial))}`;
     const description = `trial ${trial.number} of sweep ${sweep.name} (${sweep.id}): ${value}`;
-    const body = bodyOfTrial(name.trim(), description, sweep.job, trial.parameters);
+    const body = bodyOfTrial(name.trim(), description, sweep, trial);
     try {
       await ask("post", "/projects/{project}/definitions", { path: { project: project.id }, body });
       await outdate("definitions");

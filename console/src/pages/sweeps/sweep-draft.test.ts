@@ -156,7 +156,7 @@ it("variables whose values the user does not see are named", () => {
 
 it("a trial becomes the definition that runs it again", () => {
   const { job } = bodyOfSweep(draft, definition, "default");
-  const made = bodyOfTrial("best", "why", job, { lr: 0.5 });
+  const made = bodyOfTrial("best", "why", { id: "s-1", job: { ...job } }, { number: 3, parameters: { lr: 0.5 } });
   const { id, project, created_by, version, created_at, ...same } = definition;
   expect(made).toEqual({
     ...same,
@@ -164,9 +164,12 @@ it("a trial becomes the definition that runs it again", () => {
     description: "why",
     environment: {},
     parameters: { epochs: 2, lr: 0.5 },
+    clone_of_trial: { sweep: "s-1", number: 3 },
   });
-  expect(bodyOfTrial("a", "", { program: ["a.py"] }, {}).distributed).toBe("single");
-  const fixed = bodyOfTrial("a", "", { program: ["a.py"], min_workers: 1, max_workers: 3, is_elastic: false }, {});
+  const bare = (job: Record<string, unknown>) =>
+    bodyOfTrial("a", "", { id: "s-1", job }, { number: 0, parameters: {} });
+  expect(bare({ program: ["a.py"] }).distributed).toBe("single");
+  const fixed = bare({ program: ["a.py"], min_workers: 1, max_workers: 3, is_elastic: false });
   expect([fixed.distributed, fixed.min_nodes, fixed.max_nodes]).toEqual(["static", 3, 3]);
 });
 

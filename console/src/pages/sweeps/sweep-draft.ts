@@ -1,7 +1,7 @@
 /** A sweep as it is being written: fields as they stand in the form, and the body that is made of them. */
 
 import type { components } from "@/api/schema";
-import type { Sweep } from "@/api/types";
+import type { Sweep, Trial } from "@/api/types";
 import type { Definition, DefinitionBody, FieldErrors } from "@/pages/projects/project-data";
 import { type ParameterValue, quoteWord, readValue, splitCommand } from "@/pages/submit/command";
 import { boundsOfDraft, draftOf, type Pair, readCount } from "@/pages/submit/draft";
@@ -261,8 +261,8 @@ export function listUnsaved(job: Readonly<Record<string, unknown>>): string[] {
 export function bodyOfTrial(
   name: string,
   description: string,
-  fields: Readonly<Record<string, unknown>>,
-  parameters: Readonly<Record<string, ParameterValue>>,
+  { id, job: fields }: { id: string; job: Readonly<Record<string, unknown>> },
+  { parameters, number }: Pick<Trial, "parameters" | "number">,
 ): DefinitionBody {
   const job = fields as unknown as TrialJob;
   const max = job.max_workers ?? 1;
@@ -286,5 +286,7 @@ export function bodyOfTrial(
     checkpoint_every: job.checkpoint_every ?? null,
     max_retries: job.max_retries ?? 0,
     max_run_s: job.max_run_s ?? null,
+    // JavaScript has 1.0 as 1: the server takes the numbers of the trial itself.
+    clone_of_trial: { sweep: id, number },
   };
 }

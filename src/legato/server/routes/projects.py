@@ -16,6 +16,7 @@ from legato.control.project_records import Definition, Distributed
 from legato.control.records import NewJob, Page
 from legato.control.roles import Asker, Role
 from legato.control.store import check_may_add
+from legato.core.errors import BadField
 from legato.core.frameworks import DistributedName
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, responses, show_version
@@ -30,7 +31,7 @@ from legato.server.launches import (
     read_imports_of,
 )
 from legato.server.planning import check_queue
-from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
+from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody, TrialBody
 from legato.server.routes.jobs import After, IfMatch, read_version
 from legato.server.services import Here, Services
 
@@ -135,6 +136,10 @@ def create_definition(
     """Create a training definition. The server first checks that it could run."""
     found = here.store.projects.find(project, asker)
     check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
+    if body.clone_of is not None:
+        body = body.with_numbers_of(here.store.definitions.find(body.clone_of, asker).parameters)
+    if body.clone_of_trial is not None:
+        body = body.with_numbers_of(_read_parameters_of(body.clone_of_trial, here, asker))
     files = find_files(body.code, here, asker)
     imports = read_imports_of(split_command(body.command), body.code, here, asker)
     framework, notice = frameworks.choose(body.framework, imports)
@@ -144,6 +149,14 @@ def create_definition(
     made = here.store.definitions.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     shown = _as_seen(made, asker) if notice is None else ShownDefinition(**_fields_of(made), notice=notice)
     return show_version(shown, made.version, f"definitions/{made.id}")
+
+
+def _read_parameters_of(trial: TrialBody, here: Services, asker: Asker) -> dict[str, Any]:
+    sweep = here.store.sweeps.find(trial.sweep, asker)
+    for one in here.store.sweeps.list_trials(sweep.id):
+        if one.number == trial.number:
+            return {**(sweep.job.get("parameters") or {}), **one.parameters}
+    raise BadField("clone_of_trial", f"Sweep {sweep.id} has no trial {trial.number}.")
 
 
 @router.get("/definitions/{definition}", **responses(ShownDefinition, errors=(404,)))
