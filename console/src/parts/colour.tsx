@@ -14,25 +14,49 @@ export function colourPlace(id: string): number {
   return ((hash ^ (hash >>> 15)) >>> 0) % NUM_COLOURS;
 }
 
-const moved = new Map<string, number>();
+/** With the same colour, jobs look different so often: plain, with dots, with lines. */
+const NUM_MARKS = 3;
+const NUM_LOOKS = NUM_COLOURS * NUM_MARKS;
+
+/** Looks by id: the colour's place, and 12 more for each mark. */
+const given = new Map<string, number>();
 
 /**
- * Give those that are looked at together colours that differ, as far as there are enough: the first in the
- * list keeps the own one. From then on the others have theirs on all pages.
+ * Give those that are looked at together looks that differ, as far as there are enough: colours first, then the
+ * colours with a mark. Each keeps its look on all pages, also when others come before it.
  */
 export function keepApart(ids: readonly string[]): void {
   const taken = new Set<number>();
-  for (const id of ids.slice(0, NUM_COLOURS)) {
-    let place = moved.get(id) ?? colourPlace(id);
-    while (taken.has(place)) place = (place + 1) % NUM_COLOURS;
-    if (place !== colourPlace(id)) moved.set(id, place);
-    taken.add(place);
+  const known = ids.filter((id) => given.has(id));
+  for (const id of [...known, ...ids.filter((id) => !given.has(id))].slice(0, NUM_LOOKS)) {
+    const look = findFree(given.get(id) ?? colourPlace(id), taken);
+    given.set(id, look);
+    taken.add(look);
   }
+}
+
+/** Return the wanted look, or the next one that is free. */
+function findFree(wanted: number, taken: ReadonlySet<number>): number {
+  if (!taken.has(wanted)) return wanted;
+  for (let step = 0; step < NUM_LOOKS; step += 1) {
+    const look = ((wanted + step) % NUM_COLOURS) + NUM_COLOURS * Math.floor(step / NUM_COLOURS);
+    if (!taken.has(look)) return look;
+  }
+  return wanted;
 }
 
 /** Return the colour of a job, as CSS. */
 export function jobColour(id: string): string {
-  return `var(--job-${moved.get(id) ?? colourPlace(id)})`;
+  return `var(--job-${placeOf(id)})`;
+}
+
+/** Return the mark of a job beside its colour: undefined for none, 1 for dots, 2 for lines. */
+export function jobMark(id: string): number | undefined {
+  return Math.floor((given.get(id) ?? 0) / NUM_COLOURS) || undefined;
+}
+
+function placeOf(id: string): number {
+  return (given.get(id) ?? colourPlace(id)) % NUM_COLOURS;
 }
 
 /**
@@ -40,21 +64,30 @@ export function jobColour(id: string): string {
  * that is free, here alone.
  */
 export function coloursApart(ids: readonly string[]): ReadonlyMap<string, string> {
-  const own = ids.map((id) => [id, moved.get(id) ?? colourPlace(id)] as const);
+  const own = ids.map((id) => [id, placeOf(id)] as const);
   const taken = new Set(own.map(([, place]) => place));
-  const given = new Set<number>();
+  const used = new Set<number>();
   return new Map(
     own.map(([id, place]) => {
       let free = place;
-      if (given.has(place)) while (taken.has(free) && taken.size < NUM_COLOURS) free = (free + 1) % NUM_COLOURS;
-      given.add(free);
+      if (used.has(place)) while (taken.has(free) && taken.size < NUM_COLOURS) free = (free + 1) % NUM_COLOURS;
+      used.add(free);
       taken.add(free);
       return [id, `var(--job-${free})`];
     }),
   );
 }
 
-/** A little square in the colour of a job. */
-export function Swatch({ id, colour }: { id?: string | undefined; colour?: string | undefined }) {
-  return <span className="swatch" style={{ background: colour ?? jobColour(id ?? "") }} aria-hidden="true" />;
+interface SwatchProps {
+  id?: string | undefined;
+  /** In place of that of the job. */
+  colour?: string | undefined;
+}
+
+/** A little square that looks like a job. */
+export function Swatch({ id = "", colour }: SwatchProps) {
+  const mark = colour === undefined ? jobMark(id) : undefined;
+  return (
+    <span className="swatch" data-mark={mark} style={{ backgroundColor: colour ?? jobColour(id) }} aria-hidden="true" />
+  );
 }

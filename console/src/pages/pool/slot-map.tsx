@@ -4,7 +4,7 @@ import { type CSSProperties, type KeyboardEvent, type ReactNode, useRef, useStat
 import type { Job } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { formatFullTime, formatSince } from "@/format/time";
-import { jobColour, Swatch } from "@/parts/colour";
+import { jobColour, jobMark, Swatch } from "@/parts/colour";
 import { useNow } from "@/parts/now";
 import { Link } from "@/router/router";
 import { type SlotState, titleOf } from "./pool-data";
@@ -90,6 +90,7 @@ export function SlotMap({ slots, jobs, lit, onLight, about }: SlotMapProps) {
                 className="slot"
                 data-slot={slot.id}
                 data-kind={kindOf(slot)}
+                data-mark={slot.job === null ? undefined : jobMark(slot.job)}
                 data-dim={lit !== null && slot.job !== lit ? "" : undefined}
                 style={slot.job === null ? undefined : ({ "--slot": jobColour(slot.job) } as CSSProperties)}
                 aria-label={sayShort(slot, jobs)}

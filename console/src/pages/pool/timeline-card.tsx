@@ -4,7 +4,7 @@ import { useMemo, useState } from "react";
 import { formatDuration, formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
-import { jobColour, keepApart, Swatch } from "@/parts/colour";
+import { keepApart, Swatch } from "@/parts/colour";
 import { useNow } from "@/parts/now";
 import { Segments } from "@/parts/segments";
 import { Answered, Empty } from "@/parts/states";
@@ -196,7 +196,7 @@ function Keys({
             onPointerEnter={() => onLight(item.key)}
             onPointerLeave={() => onLight(null)}
           >
-            <Swatch colour={jobColour(item.key)} />
+            <Swatch id={item.key} />
             {by === "job" && !item.isHidden ? (
               <Link to={`/jobs/${item.key}`} className="timeline-link">
                 {name}

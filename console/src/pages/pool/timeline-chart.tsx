@@ -4,7 +4,7 @@ import { type CSSProperties, type KeyboardEvent, type PointerEvent, useRef, useS
 import { countOf } from "@/format/numbers";
 import { formatTime } from "@/format/time";
 import { cutName } from "@/jobs/names";
-import { jobColour } from "@/parts/colour";
+import { jobColour, jobMark } from "@/parts/colour";
 import { useWidth } from "@/parts/windowing";
 import type { Handover, Timeline, TimelineItem } from "./pool-data";
 import {
@@ -178,6 +178,12 @@ function Hatch() {
       <pattern id="no-slots" width={6} height={6} patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
         <line x1={0} x2={0} y1={0} y2={6} stroke="var(--line-strong)" strokeWidth={1.5} />
       </pattern>
+      <pattern id="mark-1" width={8} height={8} patternUnits="userSpaceOnUse">
+        <circle cx={4} cy={4} r={1.5} fill="var(--surface)" />
+      </pattern>
+      <pattern id="mark-2" width={8} height={6} patternUnits="userSpaceOnUse">
+        <line x1={0} x2={8} y1={3} y2={3} stroke="var(--surface)" strokeWidth={1.5} />
+      </pattern>
     </defs>
   );
 }
@@ -280,6 +286,13 @@ function Lines({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) 
               {...(num > 1 ? { strokeDasharray: `${DASH} ${DASH * (num - 1)}`, strokeDashoffset: -DASH * at } : {})}
             />
           ))}
+          {jobMark(item.key) && (
+            <path
+              d={drawSteps(cutSteps(lines[place] as Steps, since, until), until, frame.x, y)}
+              className="timeline-core"
+              data-mark={jobMark(item.key)}
+            />
+          )}
           {frame.letters > 0 && valueAt(stepsOf(item), until) > 0 && (
             <>
               <path
@@ -332,13 +345,16 @@ function Layers({ timeline, since, until, lit, frame, y }: Inner & { y: Scale })
       {layers.map((layer, place) => {
         const item = timeline.items[place] as TimelineItem;
         return (
-          <path
-            key={item.key}
-            d={drawLayer(layer, until, frame.x, y)}
-            opacity={dimOf(item.key, lit)}
-            className="timeline-layer"
-            style={{ fill: jobColour(item.key) } as CSSProperties}
-          />
+          <g key={item.key} opacity={dimOf(item.key, lit)}>
+            <path
+              d={drawLayer(layer, until, frame.x, y)}
+              className="timeline-layer"
+              style={{ fill: jobColour(item.key) } as CSSProperties}
+            />
+            {jobMark(item.key) && (
+              <path d={drawLayer(layer, until, frame.x, y)} fill={`url(#mark-${jobMark(item.key)})`} />
+            )}
+          </g>
         );
       })}
     </>
@@ -363,17 +379,16 @@ function Bars({ timeline, since, until, lit, frame }: Inner) {
             {findSpans(stepsOf(item), since, until).map((span) => {
               const [from, to] = [frame.x(span.from), frame.x(span.to)];
               const height = 6 + (ROW_HEIGHT - 14) * (span.value / most);
+              const mark = jobMark(item.key);
+              const place = {
+                ...{ x: from, width: Math.max(1, to - from - 0.5), rx: 2 },
+                ...{ y: top + (ROW_HEIGHT - height) / 2, height },
+              };
               return (
                 <g key={span.from}>
                   <title>{`${item.title}: ${countOf(span.value, "slot")}`}</title>
-                  <rect
-                    x={from}
-                    width={Math.max(1, to - from - 0.5)}
-                    y={top + (ROW_HEIGHT - height) / 2}
-                    height={height}
-                    rx={2}
-                    fill={jobColour(item.key)}
-                  />
+                  <rect {...place} fill={jobColour(item.key)} />
+                  {mark && <rect {...place} fill={`url(#mark-${mark})`} />}
                   {to - from > 18 && (
                     <text x={(from + to) / 2} y={top + 17} textAnchor="middle" className="timeline-number">
                       {span.value}

@@ -1,7 +1,7 @@
 /** A plan as people read it: when it starts and with how much, who shrinks for it, and why. */
 
 import type { Plan } from "@/api/types";
-import { jobColour, Swatch } from "@/parts/colour";
+import { Swatch } from "@/parts/colour";
 import { Icon } from "@/parts/icon";
 import { SlotBar } from "@/parts/slots";
 import { Link } from "@/router/router";
@@ -37,7 +37,7 @@ export function EffectList({ effects }: { effects: Plan["effects"] }) {
     <ul className="effects">
       {effects.map((effect) => (
         <li key={effect.job} className="effect">
-          <Swatch colour={jobColour(effect.job)} />
+          <Swatch id={effect.job} />
           <span className="quiet">{effect.after < effect.before ? "shrinks" : "grows"}</span>
           <Link to={`/jobs/${effect.job}`} className="cut grow" title={effect.title}>
             {effect.title}
