@@ -171,6 +171,32 @@ def test_rounds_that_take_long_leave_most_of_the_time_to_others() -> None:
     on_a_platform(story)
 
 
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_rounds_that_take_longer_than_the_interval_leave_half_of_the_time_and_keep_the_lease(is_woken: bool) -> None:
+    async def story(world: World) -> None:
+        rounds: list[float] = []
+
+        async def slowly(function: Any, *arguments: Any) -> Any:
+            if function == world.store.read_facts:
+                rounds.append(clock.now())
+                await asyncio.sleep(4.9)
+            return function(*arguments)
+
+        woken = asyncio.Event()
+        loop = world.make_loop(in_thread=slowly, lease_s=10.0)
+        other = world.make_loop(owner="another server", lease_s=10.0)
+        running: asyncio.Task[None] = asyncio.create_task(loop.run(1.0, woken))
+        for _ in range(160):
+            if is_woken:
+                woken.set()
+            await asyncio.sleep(0.5)
+            assert not await other.round()
+        running.cancel()
+        assert 7 <= len(rounds) <= 9, rounds
+
+    on_a_platform(story)
+
+
 def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
     class LoopStore:
         """Cannot be read for a while."""

@@ -35,7 +35,7 @@ from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 _SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
 _COUNT_EVERY_S: Final = 60.0  # between two counts of what users have used
 _READS: Final = 1000  # of recent use within a half-life: it changes by less than 0.1 % of all slots meanwhile
-_REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
+_REST: Final = 3.0  # pause after a short round, as a multiple of its duration
 
 _log = structlog.get_logger(__name__)
 
@@ -157,12 +157,22 @@ class ControlLoop:
                 begun = clock()
                 await self._try_round(clock)
                 # With many jobs rounds are long, and submissions must not have to wait for every round.
-                await asyncio.sleep(min((clock() - begun) * _REST, interval_s))
+                await self._rest(clock() - begun, interval_s)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(interval_s):
                         await woken.wait()
         finally:
             await self._caller.close()
+
+    async def _rest(self, took_s: float, interval_s: float) -> None:
+        """Rest after a round, at least as long as it took if that is longer than ``interval_s``; keep the lease."""
+        rest_s = min(took_s * _REST, max(took_s, interval_s))
+        while rest_s > interval_s and self._fence is not None:
+            await asyncio.sleep(interval_s)
+            rest_s -= interval_s
+            with contextlib.suppress(StoreError):  # the next round meets it again, and reports it
+                await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
+        await asyncio.sleep(rest_s)
 
     async def _try_round(self, clock: Callable[[], float]) -> None:
         begun = clock()
