@@ -129,6 +129,7 @@ class Run:
         self._fast_forward = FastForward(session)
         self._has_looped = False
         session.place.on_end(self._close_loaders)
+        session.place.on_end(self._stepper.continue_program)
         self._num_notes_on_loading = 0
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
         self._described: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
@@ -238,6 +239,7 @@ class Run:
             while session.cursor.epoch < num_epochs:
                 seed_between_passes(session, epoch_begins=True)
                 yield session.cursor.epoch
+                self._stepper.continue_program()
                 session.cursor.next_epoch()
         except GeneratorExit:
             # The loop ends early: by the program, by an error, or because this worker leaves. The end of the program
@@ -292,6 +294,7 @@ class Run:
             data: identifies the data set; a worker with another data set is refused.
         """
         session = self._session
+        self._stepper.continue_program()
         session.use_data(data)
         if self._fast_forward.skips_pass():
             seed_between_passes(session, epoch_begins=False)

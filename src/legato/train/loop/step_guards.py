@@ -58,10 +58,14 @@ class OptimizerGuard:
     Args:
         optimizer: whose method is replaced.
         turn: of the program's loop.
+
+    Attributes:
+        has_acted: the program called ``optimizer.step()`` in the last turn that completed a step.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, turn: Turn) -> None:
         self.optimizer = optimizer
+        self.has_acted = False
         self._came_early = False
         original: Callable[..., Any] = optimizer.step
 
@@ -79,7 +83,10 @@ class OptimizerGuard:
                     "run.batches(dataset) instead of a DataLoader of your own, and call run.backward(loss) in its loop."
                 )
             self._came_early = not turn.stepped
-            return original() if turn.stepped else None
+            if not turn.stepped:
+                return None
+            self.has_acted = True
+            return original()
 
         # A bound method, as torch's schedulers expect it if the program makes one after this.
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]

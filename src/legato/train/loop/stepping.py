@@ -23,6 +23,7 @@ from legato.train.data.seeds import seed_micro_batch
 from legato.train.loop.data_wait import DataWait
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
+from legato.train.loop.turn_counting import TurnCounting
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.process import faults
@@ -78,6 +79,7 @@ class Stepper:
         self._leaving: BaseException | None = None
         self._fixed_cost = FixedCost()
         self._data_wait = DataWait()
+        self._turn_counting = TurnCounting()
         self._source: Source | None = None
 
     def begin_epochs(self, num_epochs: int) -> None:
@@ -156,6 +158,7 @@ class Stepper:
         began, cost_s = perf_counter(), 0.0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round, is_first=is_first)
         micro_batches, is_ghost = _run_for(span), not span.num_items
+        self._turn_counting.begin_step()
         for micro_batch in micro_batches:
             asked = perf_counter()
             key, batch = loader.take()
@@ -167,12 +170,29 @@ class Stepper:
             seed_micro_batch(seed, job_step, micro_batch)
             faults.strike("forward")
             cost_s += perf_counter() - loaded
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:
+                # At the beginning of a step nothing is lost.
+                if not turn.stepped and (micro_batch != micro_batches[0] or not reducer.is_turn_open):
+                    self._turn_counting.leave_step(job_step + 1)
+                raise
             reducer.check_complete()
-            training_state.end_turn(stepped=turn.stepped)
+            if training_state.end_turn(stepped=turn.stepped):
+                self._warn(self._turn_counting.lose_gradient(session.cursor.step))
+            if not turn.stepped and micro_batch == micro_batches[0]:
+                self._turn_counting.end_first_turn(training_state.learning_rates())
             cost_s += reducer.last_cost_s
         if self._fixed_cost.is_measuring and turn.stepped:
             self._note_cost(perf_counter() - began, cost_s, len(micro_batches))
+
+    def continue_program(self) -> None:
+        """Note that the program goes on after its loop over batches: it has not left the loop by an error."""
+        self._warn(self._turn_counting.continue_program())
+
+    def _warn(self, text: str | None) -> None:
+        if text is not None and self._session.membership.rank == 0:
+            self._session.reporter.say(wire.Note(level="warning", text=text))
 
     def _note_cost(self, step_s: float, cost_s: float, num_turns: int) -> None:
         session = self._session
@@ -185,6 +205,7 @@ class Stepper:
     def _run_round(self) -> None:
         session = self._session
         reducer, membership = session.reducer, session.membership
+        self._warn(self._turn_counting.complete_step(session.cursor.step + 1, session.training_state.learning_rates))
         # A rank that is alone has no costs and no state to compare.
         has_peers = membership.size > 1
         try:

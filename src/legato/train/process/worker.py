@@ -132,11 +132,24 @@ def advise(error: BaseException) -> str | None:
             "this one on the CPU, or call torch.use_deterministic_algorithms(True, warn_only=True) after "
             "legato.elastic(...) if the result may differ between runs."
         )
+    if isinstance(error, TypeError | AttributeError) and "NoneType" in told and ".grad" in _failed_line(error):
+        return (
+            "In the loop over run.batches, .grad is None until the gradient of the step is complete. Read and change "
+            "gradients under `if run.stepped:`."
+        )
+    if "No inf checks were recorded for this optimizer" in told:
+        return "Give the GradScaler to run.prepare: then it acts once per step, when the gradient is complete."
     # Other libraries import torchvision too, and raise an error of their own.
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
     return next(filter(None, map(_explain_import_of_torchvision, causes)), None)
+
+
+def _failed_line(error: BaseException) -> str:
+    """Return the line of source in which an error was raised."""
+    found = traceback.extract_tb(error.__traceback__)
+    return (found[-1].line or "") if found else ""
 
 
 def _explain_import_of_torchvision(error: BaseException) -> str | None:
@@ -168,7 +181,7 @@ def _report_failure(error: BaseException, link: Link) -> int:
             # On one line. The lines with the caret are in the log.
             text = f"{type(error).__name__}: {error}"
         if (advice := advise(error)) is not None:
-            text = f"{text}. {advice}"
+            text = f"{text.removesuffix('.')}. {advice}"
             error.add_note(f"legato: {advice}")
         told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error) or error.__traceback__))
         if isinstance(error, LegatoError):

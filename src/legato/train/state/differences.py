@@ -140,9 +140,10 @@ def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
         )
         return _Cause(text, is_certain=True)
     text = (
-        f"{item.name} is changed in code that differs between workers: by the forward pass of an evaluation (change "
-        "it "
-        "under `if self.training:` only), or in the loop over batches outside of `if run.stepped:`."
+        "Buffers are changed in code that not all workers run alike: by the forward pass of a model in training mode "
+        "under `if run.is_main:` (call model.eval() before it, or let all workers run it), by the forward pass of an "
+        "evaluation (change them under `if self.training:` only), or in the loop over batches outside of `if "
+        "run.stepped:`."
     )
     return _Cause(text)
 

@@ -163,10 +163,23 @@ class TrainingState:
             # Without a gradient an optimizer does not change them.
             self._frozen_unprepared += [tensor for tensor in held if id(tensor) not in ours]
 
-    def end_turn(self, *, stepped: bool) -> None:
-        """End a turn of the loop; see `OptimizerGuard.end_turn`."""
+    def end_turn(self, *, stepped: bool) -> bool:
+        """End a turn of the loop; see `OptimizerGuard.end_turn`.
+
+        Returns:
+            Whether it completed a step in which no optimizer acted. A scaler may leave a step out.
+        """
+        is_unused = stepped and bool(self._optimizers) and not self._scalers
         for guard in self._optimizer_guards:
             guard.end_turn(stepped=stepped)
+            is_unused &= not guard.has_acted
+            guard.has_acted = False
+        return is_unused
+
+    def learning_rates(self) -> list[float]:
+        """Return the learning rates of all optimizers that are plain numbers."""
+        rates = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
+        return [rate for rate in rates if isinstance(rate, int | float)]
 
     def watch(self, *, allow_unprepared_schedulers: bool) -> None:
         """Refuse from now on unprepared optimizers that act on prepared parameters.

@@ -223,4 +223,23 @@ def test_what_a_gpu_cannot_do_is_reported_with_what_to_change(
 ) -> None:
     assert run(tmp_path, link, Place(link, None, "cpu", 1), f"raise RuntimeError({error!r})", monkeypatch) == 1
     (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
-    assert failed.error.startswith(f"RuntimeError: {error}") and advice in failed.error
+    assert failed.error.startswith(f"RuntimeError: {error}".removesuffix(".")) and advice in failed.error
+
+
+@pytest.mark.parametrize(
+    ("program", "advice"),
+    [
+        ("grad = None\nx = 2.0\nx.grad.clamp_(-1)", ""),
+        ("class P:\n    grad = None\nP.grad.clamp_(-1)", "under `if run.stepped:`"),
+        ("class P:\n    grad = None\nP.grad * 2", "under `if run.stepped:`"),
+        ("class P:\n    data = None\nP.data * 2", ""),
+        ("assert False, 'No inf checks were recorded for this optimizer.'", "Give the GradScaler to run.prepare"),
+    ],
+)
+def test_what_a_turn_without_a_gradient_cannot_do_is_reported_with_what_to_change(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, program: str, advice: str
+) -> None:
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), program, monkeypatch) == 1
+    (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
+    assert advice in failed.error and ("run." in failed.error) is bool(advice)
+    assert ".." not in failed.error
