@@ -40,7 +40,7 @@ from legato.train.reduction.exchange import Exchange
 from legato.train.reduction.reducer import StepReducer
 from legato.train.state.agreement import Agreement, OnDifference
 from legato.train.state.checksums import checksums
-from legato.train.state.differences import describe
+from legato.train.state.differences import describe, describe_changes
 from legato.train.state.numeric_environment import describe_environment
 from legato.train.state.training_state import TrainingState
 
@@ -350,7 +350,7 @@ class Session:
         Returns:
             The exchange that sums the gradients of the next step; None after the last step of the pass.
         """
-        if self.agreement.differs:
+        if self.agreement.differs or self.agreement.uneven is not None:
             self._act_on_difference()
         if self.membership.stop_agreed:
             self._stop_together()
@@ -441,6 +441,8 @@ class Session:
         entry, self._entry_with_joiners = self._entry_with_joiners, None
         if entry is None:
             return
+        # The joiners receive the changes with the state.
+        self.agreement.forget_changes()
         group = self.membership.group
         if group.rank == entry.sources[0]:
             cursor = state_transfer.encode({"cursor": self.cursor.to_plain()})
@@ -475,7 +477,10 @@ class Session:
     def _act_on_difference(self) -> None:
         """Do what ``on_difference`` says if the control words of the last step have shown that the states differ."""
         try:
-            self._settle_difference(self.group_with_state())
+            if self.agreement.uneven is not None:
+                self._settle_changes(self.group_with_state())
+            if self.agreement.differs:
+                self._settle_difference(self.group_with_state())
         except BrokenView as error:
             # The next view begins with a check.
             self.recover(error, None)
@@ -503,6 +508,18 @@ class Session:
             agreed_step=agreed_step,
             num_ranks=group.size,
         )
+        self._report_difference(told, {piece.name for piece in found}, step)
+        if self._on_difference == "repair":
+            self._repair(group)
+
+    def _settle_changes(self, group: Group) -> None:
+        """React to buffers that the program has changed on some ranks only; the step has made them equal again."""
+        names = [self.reducer.buffers.name(index) for index in self.agreement.take_uneven()]
+        told: list[list[str]] = group.all_gather_object(names)
+        step = self.cursor.step - 1
+        self._report_difference(describe_changes(told, step), {name for each in told for name in each}, step)
+
+    def _report_difference(self, told: str, names: set[str], step: int) -> None:
         if self._on_difference == "stop":
             raise ProgramError(
                 f"{told}\nTraining stops here, because its result would depend on the workers. With "
@@ -510,14 +527,11 @@ class Session:
             )
         if self.cursor.differed_step is None:
             self.cursor.note_difference(step)
-        names = {piece.name for piece in found}
         if not names <= self._known_differences:
             self._known_differences |= names
             does = "All workers copy the state of rank 0" if self._on_difference == "repair" else "Training continues"
             told += f"\n{does}; the run is not exact from here on."
             self.reporter.say(wire.Differed(step=step, text=told))
-        if self._on_difference == "repair":
-            self._repair(group)
 
     def _warn_of_unshared(self, group: Group) -> None:
         """Warn once for each cache that only this rank has, because it is not compared."""

@@ -90,7 +90,12 @@ class Stepper:
         """Yield this worker's micro-batches of the rest of the present pass."""
         session = self._session
         pass_index = session.cursor.pass_index
+        self._note_changes(session.reducer.buffers.accept())
         session.reducer.buffers.rebase()
+        if pass_index & (pass_index - 1) == 0:
+            # What the program does between two passes may make the states differ, such as a scheduler that got a
+            # value of this worker alone. In passes 1, 2, 4, 8 and so on, because a check costs time.
+            session.agreement.ask()
         self._source = loader
         self._data_wait.begin_pass()
         followed: tuple[int, Division, int, bool] | None = None
@@ -129,7 +134,7 @@ class Stepper:
         if self._is_broken:
             buffers.restore()
         else:
-            buffers.accept()
+            self._note_changes(buffers.accept())
         self._is_broken = False
         session.turn.end()
         session.training_state.check_structure()
@@ -137,6 +142,12 @@ class Stepper:
             self._is_state_checked = True
             session.training_state.check_state()
         self.leave_if_due()
+
+    def _note_changes(self, buffers: Sequence[int]) -> None:
+        """Note which buffers the program itself has changed: it must do so on all workers."""
+        session = self._session
+        if buffers and session.is_loaded and session.membership.size > 1:
+            session.agreement.note_changes(buffers)
 
     def leave_if_due(self) -> None:
         """Raise the pending error of the last round: not from inside autograd, but where the program calls Legato."""

@@ -75,8 +75,8 @@ class TurnCounting:
         return self._once(
             "loop",
             f"The program left the loop over run.batches in the middle of step {step}, whose micro-batches are lost. A "
-            "program that counts turns has another result with another number of workers, because each worker has other "
-            "turns. Count by run.step, and leave the loop under `if run.stepped:`.",
+            "program that counts turns has another result with another number of workers, because each worker has "
+            "other turns. Count by run.step, and leave the loop under `if run.stepped:`.",
         )
 
     def _once(self, sign: str, text: str) -> str | None:

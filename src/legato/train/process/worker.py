@@ -132,6 +132,16 @@ def advise(error: BaseException) -> str | None:
             "this one on the CPU, or call torch.use_deterministic_algorithms(True, warn_only=True) after "
             "legato.elastic(...) if the result may differ between runs."
         )
+    # Other libraries import torchvision too, and raise an error of their own.
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    return _advise_on_gradients(error) or next(filter(None, map(_explain_import_of_torchvision, causes)), None)
+
+
+def _advise_on_gradients(error: BaseException) -> str | None:
+    """Return what to do if the program needed a gradient in a turn that completes no step; None for other errors."""
+    told = str(error)
     if isinstance(error, TypeError | AttributeError) and "NoneType" in told and ".grad" in _failed_line(error):
         return (
             "In the loop over run.batches, .grad is None until the gradient of the step is complete. Read and change "
@@ -139,11 +149,7 @@ def advise(error: BaseException) -> str | None:
         )
     if "No inf checks were recorded for this optimizer" in told:
         return "Give the GradScaler to run.prepare: then it acts once per step, when the gradient is complete."
-    # Other libraries import torchvision too, and raise an error of their own.
-    causes = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
-        causes.append(cause)
-    return next(filter(None, map(_explain_import_of_torchvision, causes)), None)
+    return None
 
 
 def _failed_line(error: BaseException) -> str:

@@ -71,6 +71,8 @@ class MovingBuffers:
         self._buffers: list[torch.Tensor | None] = [None] * len(slots)
         self._base: list[torch.Tensor] = [torch.empty(0)] * len(slots)
         self._versions = [0] * len(slots)
+        # Of the buffers known to move, when the last step was committed; None: they were set otherwise since.
+        self._committed_versions: list[int] | None = None
         self._bits: list[torch.Tensor | None] = [None] * len(slots)
         self._known: tuple[int, ...] = ()
         self._known_encoding: _Encoding | None = None
@@ -86,16 +88,23 @@ class MovingBuffers:
 
     # ------------------------------------------------------------ what the modules hold
 
-    def _adopt(self) -> None:
-        """Watch from now on the tensors that the modules hold: the program or a load has assigned them."""
+    def _adopt(self) -> set[int]:
+        """Watch from now on the tensors that the modules hold: the program or a load has assigned them.
+
+        Returns:
+            Which buffers were assigned.
+        """
+        assigned = set[int]()
         if not self._is_assigned():
-            return
+            return assigned
         for index, slot in enumerate(self._slots):
             if slot.held() is not self._buffers[index]:
                 self._watch(index, slot.held())
+                assigned.add(index)
         self._note_holders()
         if any(self._buffers[index] is None for index in self._known):
             self.know([index for index in self._known if self._buffers[index] is not None])
+        return assigned
 
     def _watch(self, index: int, buffer: torch.Tensor | None) -> None:
         if buffer is not None and buffer.is_inference():
@@ -179,7 +188,7 @@ class MovingBuffers:
 
     def know(self, indices: Sequence[int]) -> None:
         """Set which buffers have moved in some step so far."""
-        self._known = tuple(sorted(set(indices)))
+        self._known, self._committed_versions = tuple(sorted(set(indices))), None
         self._known_encoding = self._known_pairs = None
         self._unknown = tuple(index for index in range(len(self)) if index not in set(indices))
 
@@ -382,12 +391,28 @@ class MovingBuffers:
         # Most of those that are made once never change again.
         if not set(indices) <= made.union(self._known):
             self.know([*self._known, *(index for index in indices if index not in made)])
+        self._committed_versions = self._versions_of_known()
 
-    def accept(self) -> None:
-        """Use the program's own changes of buffers after a step as the values at the start of the next step."""
-        if len(self):
-            self._adopt()
-            self._set_base(self.moved())
+    def _versions_of_known(self) -> list[int]:
+        return list(map(num_changes, self._held(self._known)))
+
+    def accept(self) -> list[int]:
+        """Use the program's own changes of buffers after a step as the values at the start of the next step.
+
+        Returns:
+            Which buffers the program has changed, without caches. Those that are known to move are found by their
+            version only.
+        """
+        if not len(self):
+            return []
+        changed = self._adopt()
+        committed, strays = self._committed_versions, self._find_strays()
+        changed.update(strays)
+        if committed is not None:
+            now = self._versions_of_known()
+            changed.update([i for i, old, new in zip(self._known, committed, now, strict=True) if old != new])
+        self._set_base(sorted([*self._known, *strays]))
+        return sorted([index for index in changed if not self._slots[index].is_cache])
 
     @torch.no_grad()
     def _set_base(self, indices: Sequence[int]) -> None:
@@ -400,6 +425,7 @@ class MovingBuffers:
         """Use the buffers' present values, which were loaded, as the values at the start of the step."""
         self._adopt()
         everything = range(len(self))
+        self._committed_versions = None
         self._set_base(everything)
         # Also of those that are known to move: `know` may follow with fewer of them.
         self._note_versions(everything)

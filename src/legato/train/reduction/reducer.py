@@ -245,6 +245,7 @@ class StepReducer:
         if self._active:
             self._active = False
             self.buffers.restore()
+            self.buffers.rebase()
 
     # ------------------------------------------------------------ hooks
 

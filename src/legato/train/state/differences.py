@@ -12,6 +12,11 @@ from legato.train.state.named_state import Item
 
 _NUM_SHOWN: Final = 6
 _AVERAGED: Final = "(AveragedModel)"
+_UNLIKE: Final = (
+    "Buffers are changed in code that not all workers run alike: by the forward pass of a model in training mode under "
+    "`if run.is_main:` (call model.eval() before it, or let all workers run it), by the forward pass of an evaluation "
+    "(change them under `if self.training:` only), or in the loop over batches outside of `if run.stepped:`."
+)
 
 
 class Difference(NamedTuple):
@@ -83,10 +88,32 @@ def describe(
     return "\n".join(lines)
 
 
+def describe_changes(told: Sequence[Sequence[str]], step: int) -> str:
+    """Return a text for users: which buffers the program has changed on some ranks only.
+
+    Args:
+        told: for each rank, the names of the buffers that its program has changed since a step.
+        step: number of this step.
+    """
+    lines = [f"After step {step} the program changed buffers on some workers only, and the next step began with them."]
+    changed = {name: [rank for rank, names in enumerate(told) if name in names] for names in told for name in names}
+    uneven = [(name, ranks) for name, ranks in changed.items() if len(ranks) < len(told)]
+    for name, ranks in uneven[:_NUM_SHOWN]:
+        others = [rank for rank in range(len(told)) if rank not in ranks]
+        lines.append(f"  buffer {name}: changed on {_name_ranks(ranks)}, and not on {_name_ranks(others)}")
+    if len(uneven) > _NUM_SHOWN:
+        lines.append(f"  and {len(uneven) - _NUM_SHOWN} more")
+    return "\n".join([*lines, "Usual cause:", f"  {_UNLIKE}"])
+
+
+def _name_ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
 def _describe_holders(piece: Difference) -> str:
     parts = []
     for value, ranks in piece.held.items():
-        who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
+        who = f"{_name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'}"
         parts.append(f"{who} {'none' if value is None else f'{value:016x}'}")
     return "; ".join(parts)
 
@@ -139,13 +166,7 @@ def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
             "`.data` is not noticed. Change it in place under torch.no_grad(), without `.data`."
         )
         return _Cause(text, is_certain=True)
-    text = (
-        "Buffers are changed in code that not all workers run alike: by the forward pass of a model in training mode "
-        "under `if run.is_main:` (call model.eval() before it, or let all workers run it), by the forward pass of an "
-        "evaluation (change them under `if self.training:` only), or in the loop over batches outside of `if "
-        "run.stepped:`."
-    )
-    return _Cause(text)
+    return _Cause(_UNLIKE)
 
 
 def _cause_of_parameter(item: Item, trained: set[int], attributes: str) -> _Cause:

@@ -193,11 +193,6 @@ def shrink(worker: Worker, model: nn.Module, inputs: torch.Tensor) -> None:
             parameter.mul_(0.9)
 
 
-def sample_on_main(worker: Worker, model: nn.Module, inputs: torch.Tensor) -> None:
-    if worker.run.stepped and worker.run.is_main:
-        model(inputs)
-
-
 class Hasty(torch.optim.SGD):
     """Its learning rate falls with a count that it keeps to itself."""
 
@@ -257,9 +252,8 @@ def train(
         (train(each_turn=shrink), "parameter layer.weight", "Change them under `if run.stepped:`", 1),
         (train(Remembering), "buffer queue", "more than 65,536 elements", 1),
         (train(Counting, evaluates=True), "buffer seen", "by the forward pass of an evaluation", 5),
-        (train(Normalising, sample_on_main), "buffer mean", "under `if run.is_main:` (call model.eval() before it", 1),
     ],
-    ids=["assigned", "cache", "max_norm", "codebook", "averaged", "each turn", "large", "evaluation", "only on one"],
+    ids=["assigned", "cache", "max_norm", "codebook", "averaged", "each turn", "large", "evaluation"],
 )
 def test_workers_that_differ_stop_and_name_the_cause(
     job: Job, program: Callable[[Worker], Any], piece: str, cause: str, step: int
@@ -295,6 +289,131 @@ def test_a_cache_that_only_one_worker_holds_is_warned_of_once(job: Job) -> None:
     notes = [[note.text for note in said(worker, wire.Note) if "Only rank" in note.text] for worker in workers]
     (text,) = notes[0] + notes[1]
     assert "has set the buffer kept (persistent=False)" in text
+
+
+def sample(
+    is_due: Callable[[Worker], bool], *, between_passes: bool = False, make: Callable[[], nn.Module] = Normalising
+) -> Callable[[Worker], Any]:
+    """Return a program of two epochs that also calls its model in training mode: after steps, or between passes."""
+
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        run.prepare(model, optimizer)
+        for _ in run.epochs(2):
+            for (inputs,) in run.batches(DATA):
+                run.backward(model(inputs).square().mean())
+                optimizer.step()
+                if not between_passes and run.stepped and is_due(worker):
+                    model(DATA.tensors[0])
+            if between_passes and is_due(worker):
+                model(DATA.tensors[0])
+        return [buffer.tolist() for buffer in model.buffers()]
+
+    return program
+
+
+@pytest.mark.parametrize(("step", "between_passes"), [(3, False), (5, False), (5, True)])
+@pytest.mark.parametrize("num_workers", [2, 3])
+def test_buffers_that_the_program_changes_on_one_worker_are_found_though_the_next_step_makes_them_equal(
+    job: Job, step: int, between_passes: bool, num_workers: int
+) -> None:
+    program = sample(lambda worker: worker.run.is_main and worker.run.step == step, between_passes=between_passes)
+    errors = [str(worker.end()) for worker in job.begin(num_workers, program)]
+    assert len(set(errors)) == 1, errors
+    assert errors[0].startswith(f"After step {step} the program changed buffers on some workers only")
+    others = "rank 1" if num_workers == 2 else "ranks 1, 2"
+    assert f"\n  buffer mean: changed on rank 0, and not on {others}\n  buffer count: changed on" in errors[0]
+    assert errors[0].count("under `if run.is_main:` (call model.eval() before it") == 1
+
+
+def test_with_warn_a_change_on_one_worker_marks_the_run(job: Job) -> None:
+    job.on_difference = "warn"
+    program = sample(lambda worker: worker.run.is_main and worker.run.step in (3, 6))
+    workers = job.begin(2, program)
+    ends = [worker.end() for worker in workers]
+    assert ends[0] == ends[1], ends
+    for worker in workers:
+        (told,) = said(worker, wire.Differed)
+        assert told.step == 3 and "buffer mean" in told.text and "the run is not exact" in told.text
+
+
+@pytest.mark.parametrize("between_passes", [True, False])
+def test_buffers_that_the_program_changes_on_all_workers_are_no_difference(job: Job, between_passes: bool) -> None:
+    ends = [worker.end() for worker in job.begin(3, sample(lambda _: True, between_passes=between_passes))]
+    assert ends[0] == ends[1] == ends[2]
+    assert ends[0][1] == (12 if between_passes else 20)
+
+
+def test_a_scheduler_that_gets_other_values_on_each_worker_is_found_after_the_first_pass(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        run.prepare(model, optimizer, scheduler)
+        loss = torch.zeros(())
+        for _ in run.epochs(3):
+            for (inputs,) in run.batches(DATA):
+                loss = model(inputs).square().mean()
+                run.backward(loss)
+                optimizer.step()
+            scheduler.step(loss.item())
+
+    told = str(job.begin(2, program)[0].end())
+    assert told.startswith("After step 5 the workers do not hold the same state.")
+    assert "best in ReduceLROnPlateau" in told
+
+
+def test_a_cache_that_the_program_sets_on_one_worker_is_no_difference(job: Job) -> None:
+    class Caching(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(3), persistent=False)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if len(inputs) > 2:
+                self.cache.fill_(1.0)
+            return super().forward(inputs)
+
+    program = sample(lambda worker: worker.run.step in (3 + worker.run.rank, 5), make=Caching)
+    assert [worker.end() for worker in job.begin(2, program)] == [[[1.0] * 3]] * 2
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_a_joiner_receives_the_buffers_that_the_others_have_changed_before_its_first_step(
+    job: Job, deaths: int
+) -> None:
+    reached, there = threading.Event(), threading.Event()
+
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Normalising()
+        run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.001))
+        for (inputs,) in run.batches(ENDLESS):
+            if run.step == 3:
+                reached.set()
+                assert there.wait(LIMIT_S)
+                if deaths and worker is job.workers[1]:
+                    raise SystemExit
+            run.backward(model(inputs).square().mean())
+            if run.stepped:
+                model(inputs[:1] * 0 + run.step)
+                if run.step > 9 and run.num_workers == 3:
+                    break
+        return [buffer.tolist() for buffer in model.buffers()]
+
+    workers = job.begin(3 if deaths else 2, program)
+    assert reached.wait(LIMIT_S)
+    joiner = job.start(program)
+    left = [worker for worker in workers if not deaths or worker is not workers[1]]
+    if not deaths:
+        job.propose(*workers, joiner)
+    there.set()
+    if deaths:
+        joiner.await_message(wire.Warm)
+        workers[1].end()
+        job.recover(*left, joiner)
+    ends = [worker.end() for worker in [*left, joiner]]
+    assert ends[0] == ends[1] == ends[2] and isinstance(ends[0], list), ends
 
 
 def test_counts_that_an_optimizer_keeps_to_itself_are_found_after_a_join(job: Job) -> None:
