@@ -22,9 +22,10 @@ from legato.core.span import Addition
 from legato.train import torch_private
 
 BUCKET_BYTES: Final = 25 * 2**20
-# Between nodes: a smaller bucket travels earlier beside the backward pass, and only the last one travels after it.
+# Between nodes: a smaller bucket travels earlier beside the backward pass. The first one and the last one are the
+# smallest: links idle until the first one is complete, and only the last one travels after the backward pass.
 NODE_BUCKET_BYTES: Final = 6 * 2**20
-LAST_BUCKET_BYTES: Final = 2**20
+EDGE_BUCKET_BYTES: Final = 2**20
 # Of gradients that are added together on a CPU: few enough to be in its cache still, and to be freed there for the next
 # ones; small ones together, because each addition takes the interpreter a few microseconds.
 _CACHED_BYTES: Final = 2**18
@@ -134,15 +135,15 @@ class Bucket:
 
 
 def make_buckets(
-    parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES, last_bytes: int | None = None
+    parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES, edge_bytes: int | None = None
 ) -> list[Bucket]:
     """Assign parameters to buckets, last parameter first: backward passes finish in about that order.
 
     Args:
         parameters: those that require a gradient, each once.
         max_bytes: a bucket is closed when the next parameter would make it larger than this.
-        last_bytes: the last bucket, which alone travels after the backward pass, has as many parameters as fit into
-            this, or one. None: it is as large as the parameters left for it.
+        edge_bytes: the first and the last bucket have as many parameters as fit into this, or one, and each bucket may
+            be twice as large as the one before it. None: only ``max_bytes`` limits the buckets.
     """
     groups: list[list[int]] = []
     open_group: dict[tuple[torch.dtype, torch.device], int] = {}
@@ -152,22 +153,23 @@ def make_buckets(
         kind = (parameter.dtype, parameter.device)
         num_bytes = parameter.numel() * parameter.element_size()
         place = open_group.get(kind)
-        if place is None or used[place] + num_bytes > max_bytes:
+        limit = max_bytes if edge_bytes is None or place is None else min(max_bytes, edge_bytes << place)
+        if place is None or used[place] + num_bytes > limit:
             place = len(groups)
             groups.append([])
             open_group[kind] = place
             used[place] = 0
         groups[place].append(position)
         used[place] += num_bytes
-    if last_bytes is not None and groups:
-        groups += _cut_end(groups.pop(), parameters, last_bytes)
+    if edge_bytes is not None and groups:
+        groups += _cut_end(groups.pop(), parameters, edge_bytes)
     return [Bucket(i, [parameters[p] for p in places], places) for i, places in enumerate(groups)]
 
 
-def _cut_end(positions: list[int], parameters: Sequence[torch.nn.Parameter], last_bytes: int) -> list[list[int]]:
-    """Cut the places of parameters in two, so that the second part is not larger than ``last_bytes``, or has one."""
+def _cut_end(positions: list[int], parameters: Sequence[torch.nn.Parameter], edge_bytes: int) -> list[list[int]]:
+    """Cut the places of parameters in two, so that the second part is not larger than ``edge_bytes``, or has one."""
     sizes = [parameters[position].nbytes for position in reversed(positions)]
-    num = max(1, sum(size <= last_bytes for size in accumulate(sizes)))
+    num = max(1, sum(size <= edge_bytes for size in accumulate(sizes)))
     return [part for part in (positions[:-num], positions[-num:]) if part]
 
 

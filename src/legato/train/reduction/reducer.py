@@ -21,7 +21,7 @@ from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.buckets import (
-    LAST_BUCKET_BYTES,
+    EDGE_BUCKET_BYTES,
     NODE_BUCKET_BYTES,
     Bucket,
     LocalSum,
@@ -69,7 +69,7 @@ class StepReducer:
     def __init__(self, parameters: Sequence[torch.nn.Parameter], buffers: Sequence[Slot], num_backwards: int) -> None:
         self.parameters = tuple(parameters)
         self.buckets = make_buckets(parameters)
-        self.buckets_between_nodes = make_buckets(parameters, NODE_BUCKET_BYTES, LAST_BUCKET_BYTES)
+        self.buckets_between_nodes = make_buckets(parameters, NODE_BUCKET_BYTES, EDGE_BUCKET_BYTES)
         self.layouts = (layout_of(self.buckets), layout_of(self.buckets_between_nodes))
         self.buffers = MovingBuffers(buffers)
         self.notes = Notes()

@@ -200,18 +200,26 @@ def test_a_smaller_last_step_is_divided_evenly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "want"), [([9, 1, 2], [9, 3]), ([1, 2, 9], [3, 9]), ([3], [3]), ([5, 5, 5], [10, 5])]
+    ("sizes", "want"),
+    [
+        ([9, 1, 2], [9, 3]),
+        ([1, 2, 9], [3, 9]),
+        ([3], [3]),
+        ([5, 5, 5], [5, 5, 5]),
+        ([1] * 40, [3, 6, 12, 16, 3]),
+        ([20, 1], [20, 1]),
+    ],
 )
-def test_the_last_bucket_between_nodes_is_small(sizes: list[int], want: list[int]) -> None:
+def test_the_first_and_the_last_bucket_between_nodes_are_small(sizes: list[int], want: list[int]) -> None:
     # Parameters come last first.
     parameters = [nn.Parameter(torch.zeros(size)) for size in reversed(sizes)]
-    found = make_buckets(parameters, last_bytes=12)
+    found = make_buckets(parameters, 4 * 16, 4 * 3)
     assert [bucket.numel for bucket in found] == want
 
 
 def test_buckets_travel_between_nodes_in_another_layout_than_on_one_node() -> None:
     parameters = [nn.Parameter(torch.zeros(size)) for size in (2, 10)]
-    layouts: list[Sequence[Bucket]] = [make_buckets(parameters), make_buckets(parameters, last_bytes=8)]
+    layouts: list[Sequence[Bucket]] = [make_buckets(parameters), make_buckets(parameters, edge_bytes=8)]
 
     def count(nodes: list[str]) -> list[int]:
         def connect_all(group: Group) -> int:

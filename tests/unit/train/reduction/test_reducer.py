@@ -139,7 +139,7 @@ def outcome(model: Net, reducer: StepReducer) -> bytes:
 
 def buckets_of(num_bytes: int) -> Callable[..., list[Bucket]]:
     """Return `make_buckets` with another size."""
-    return lambda parameters, _max_bytes=0, last_bytes=None: make_buckets(parameters, num_bytes, last_bytes)
+    return lambda parameters, _max_bytes=0, edge_bytes=None: make_buckets(parameters, num_bytes, edge_bytes)
 
 
 def shared(group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> Exchange:
