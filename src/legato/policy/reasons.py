@@ -241,7 +241,7 @@ class Explainer:
             return Cause(f"its previous workers still occupy {count(claim.leaving)}")
         more = "" if claim.target == claim.lo else f" and will get {claim.target}"
         told = f"{_needs(claim.lo)}{more}; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
-        if claim.unplaced:
+        if claim.unplaced and claim.from_free:
             fit = "it does not fit" if claim.from_free == 1 else "they do not fit"
             told += f", and {fit} yet ({claim.limit_in_full})"
         coming = claim.from_others

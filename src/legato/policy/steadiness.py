@@ -8,13 +8,14 @@ Chooses no slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.moves import Plan
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
-from legato.policy.snapshot import JobDemand
+from legato.policy.snapshot import JobDemand, Slot
 
 Need = tuple[Claim, int]
 
@@ -51,7 +52,8 @@ def settle(pool: SortedSnapshot, plan: Plan, rules: Rules) -> float | None:
     supply = len(pool.free) + coming
     needed = sum(number for _, number in starting)
     shrunk += _leave(shrinkable, plan, starting)
-    shrunk += _shrink(shrinkable, needed - supply - shrunk)
+    barred = _list_barred(plan, starting, [*pool.free, *pool.coming])
+    shrunk += _shrink(shrinkable, max(needed - supply, _count_missing(starting, supply, barred)) - shrunk)
     ready = [claim for claim in shrinkable if claim.ready_at <= pool.now]
     needed += sum(number for _, number in growing)
     shrunk += _leave(ready, plan, growing)
@@ -60,10 +62,32 @@ def settle(pool: SortedSnapshot, plan: Plan, rules: Rules) -> float | None:
     over = sum(claim.size - claim.target for claim in shrinkable)
     wanted = sum(claim.target - claim.held for claim in moving if claim.target > claim.held)
     shrunk += _shrink(ready, over - max(wanted - supply - shrunk, 0))
-    _match(pool, [*starting, *growing], shrinkable)
+    _match(pool, [*starting, *growing], shrinkable, _list_barred(plan, starting, pool.free))
     waits = _assign_free(pool, [*starting, *growing], coming + shrunk, rules)
     waits += [claim.ready_at for claim in moving if claim.ready_at > pool.now and claim.size == claim.held > 0]
     return min(waits, default=None)
+
+
+def _list_barred(plan: Plan, starting: Sequence[Need], slots: Iterable[Slot]) -> list[int]:
+    """Return the orders of the claims for whose growth some slots are planned: static jobs after them take none.
+
+    Claims that only move count as if they did not: they leave as many slots.
+    """
+    names = {claim.job.id for claim, _ in starting}
+    if not plan.owners or all(claim.job.elastic for claim, _ in starting):
+        return []
+    owners = [plan.owners[slot.id] for slot in slots if slot.id in plan.owners]
+    return sorted([owner.order for owner in owners if owner.target > owner.held and owner.job.id not in names])
+
+
+def _count_missing(starting: Sequence[Need], num_slots: int, barred: Sequence[int]) -> int:
+    """Return how many slots static jobs need besides those that they may take. ``barred``: as `_list_barred` says."""
+    missing = needed = 0
+    for claim, number in starting if barred else ():
+        if not claim.job.elastic:
+            needed += number
+            missing = max(missing, needed - num_slots + bisect_left(barred, claim.order))
+    return missing
 
 
 def _tolerable(claim: Claim) -> int:
@@ -129,8 +153,11 @@ def _shrink(shrinkable: Sequence[Claim], missing: int) -> int:
     return freed
 
 
-def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Claim]) -> None:
-    """Match claims with the slots that they wait for: free ones first, then leaving ones, then those given up now."""
+def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Claim], barred: Sequence[int]) -> None:
+    """Match claims with the slots that they wait for: free ones first, then leaving ones, then those given up now.
+
+    ``barred``: of the free slots, as `_list_barred` says.
+    """
     supply: list[tuple[Claim | None, int]] = [
         *pool.leaving,
         *((claim, claim.held - claim.size) for claim in shrinkable if claim.size < claim.held),
@@ -139,7 +166,8 @@ def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Cla
     sources = iter(supply)
     source, number = next(sources, (None, 0))
     for claim, need in needs:
-        claim.from_free = min(left, need)
+        usable = left if claim.job.elastic else max(left - bisect_left(barred, claim.order), 0)
+        claim.from_free = min(usable, need)
         left -= claim.from_free
         missing = need - claim.from_free
         while missing and number:

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 import pytest
-from tests.unit.policy.world import EAGER, make_job, settle, wanted
+from tests.unit.policy.world import EAGER, carry_out, counts, make_job, settle, wanted
 
+from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
@@ -55,6 +56,19 @@ def test_a_static_job_takes_no_slot_that_is_planned_for_a_job_before_it() -> Non
     after, decisions = settle(pool, _rules(Policy.FIFO))
     assert wanted(decisions) == {"j0": 3, "j2": 5, "j3": 0, "j4": 2, "j6": 0}
     assert {slot.node for slot in after.slots if slot.holder == "j4"} <= {"n0", "n1"}
+
+
+def test_others_shrink_at_once_for_a_static_job_that_must_not_take_free_slots() -> None:
+    """p may grow to the free n0/2 and n0/3 only later, and s waited for that although e has a slot too many."""
+    grows = make_job("ann/p", 4, labels=_SSD, priority=9000, last_resized_at=90.0, resize_cost_s=60.0)
+    jobs = (grows, make_job("ben/s", 1, at=5.0, elastic=False), make_job("cleo/e", 2, priority=1000))
+    pool = _pool((4, 2), jobs, {"p": "n0/0 n0/1", "e": "n1/0 n1/1"}, {"n0": _SSD})
+    rules = Rules(policy=Policy.PRIORITY)
+    first = decide(pool, rules)
+    assert counts(first) == {"p": 2, "s": 0, "e": 1}
+    assert first.of("s").reason == "waits: needs 1 slot; none is free, 1 is being freed by cleo/e"
+    pool = carry_out(carry_out(pool, first), decide(carry_out(pool, first), rules))
+    assert decide(pool, rules).of("s").slots == ("n1/1",)
 
 
 _CLOSURE: Final = _pool(
