@@ -26,6 +26,8 @@ from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
 _MAX_REPETITIONS: Final = 9
+_MAX_CUTS: Final = 30
+"""Further repetitions, in which limits only become lower."""
 _MAX_SHORT: Final = 8
 """While more slots are missing, no limits are given back, because repetitions are few."""
 
@@ -60,14 +62,19 @@ def decide_together(pool: SortedSnapshot, rules: Rules) -> Plan:
 def _lower_limits(pool: SortedSnapshot, rules: Rules, before: Limits) -> Plan:
     """Lower the limits of claims until all targets can be placed. ``before``: the limits without any division."""
     won: dict[str, Limits] = {}
-    for _ in range(_MAX_REPETITIONS):
+    stopped: list[Claim] = []
+    for repetition in range(_MAX_REPETITIONS + _MAX_CUTS):
         is_wide = any(claim.target and claim.job.gpus_per_worker > 1 for claim in pool.claims)
         plan = Plan(pool) if is_wide else None
         crowds = _make_flow(pool, plan).crowds
         plan = plan or (None if crowds else Plan(pool))
         short = [] if plan is None else plan.list_short()
         if plan is not None and not crowds and not short:
-            return plan
+            return _explain_stopped(stopped, plan)
+        if repetition >= _MAX_REPETITIONS:
+            # Jobs outside a crowd get what it leaves and may be in the next one, so this could go on for long.
+            won.clear()
+            stopped += _stop_growth(pool)
         if before and any(claim.keeps for claim in pool.claims):
             ignore_holders(pool)
             set_limits(pool, before)
@@ -78,7 +85,21 @@ def _lower_limits(pool: SortedSnapshot, rules: Rules, before: Limits) -> Plan:
         elif plan is not None:
             _limit(pool, plan, short, won)
             decide_targets(pool, rules)
-    return Plan(pool)
+    return _explain_stopped(stopped, Plan(pool))
+
+
+def _explain_stopped(stopped: Sequence[Claim], plan: Plan) -> Plan:
+    for claim in stopped:
+        claim.limit = claim.limit or explain_left(claim.job, plan.left)
+    return plan
+
+
+def _stop_growth(pool: SortedSnapshot) -> list[Claim]:
+    """Limit claims that not every slot suits to their targets; return those that had less. `_use_rest` ends that."""
+    stopped = [claim for claim in pool.claims if claim.is_picky and claim.target < claim.hi]
+    for claim in stopped:
+        claim.hi, claim.limit, claim.limit_because = claim.target, "", ()
+    return stopped
 
 
 def _make_flow(pool: SortedSnapshot, plan: Plan | None, limited: Sequence[Claim] = ()) -> Flow:

@@ -7,7 +7,9 @@ that runs compete for the same slots in the same way, whichever of the two has t
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -15,6 +17,9 @@ from legato.policy.claims import Claim, Needs, SortedSnapshot
 from legato.policy.free_slots import has_labels
 from legato.policy.moves import sort_by_difficulty
 from legato.policy.snapshot import OWNER_LABEL
+
+_NO_CROWD: Final = -1
+"""Of places where no slots are left: some of them are in a crowd, and others are not."""
 
 
 class Crowd(msgspec.Struct, frozen=True):
@@ -71,7 +76,7 @@ class Flow:
     def __init__(self, pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping[str, int]) -> None:
         self._wanted = wanted
         self._groups = _make_groups(pool, wanted, taken)
-        self._closed: set[_Place] = set()
+        self._closed: dict[_Place, int] = {}
         self._could_add: dict[Needs, bool] = {}
         self.crowds = self._find_crowds()
 
@@ -79,24 +84,30 @@ class Flow:
         """Find claims whose slots cannot be placed together, no two of these crowds with a node in common.
 
         A claim that does not fit, and all others that could leave slots which it can use, directly or one for the
-        other, are a crowd: together they can use no other nodes.
+        other, are a crowd: together they can use no other nodes. Others that do not fit and can use only these nodes
+        are in it too.
         """
-        crowds: list[Crowd] = []
+        found: list[tuple[list[_Group], list[_Place]]] = []
         for group in self._groups.values():
             missing = _fill(group, group.wanted)
             while missing:
-                found = _find_way(group, missing, self._closed)
-                if isinstance(found, int):
-                    missing -= found
+                way = _find_way(group, missing, self._closed)
+                if isinstance(way, int):
+                    missing -= way
                     continue
-                groups, places = found
-                claims = sorted([claim for one in groups for claim in one.claims], key=lambda claim: claim.order)
-                # No slots of these places are left, and no group can leave them. A crowd is divided alone.
-                if len(claims) > 1 and self._closed.isdisjoint(places):
-                    crowds.append(_describe(claims, places, self._wanted))
-                self._closed.update(places)
+                # No slots of these places are left, and no group can leave them.
+                known = {self._closed.get(place) for place in way[1]}
+                crowd = known.pop() if len(known) == 1 else _NO_CROWD
+                if crowd is None:
+                    crowd = len(found)
+                    found.append(way)
+                elif crowd != _NO_CROWD:
+                    found[crowd][0].append(group)
+                for place in way[1]:
+                    self._closed.setdefault(place, crowd)
                 break
-        return crowds
+        crowds = [_describe(groups, places, self._wanted) for groups, places in found]
+        return [crowd for crowd in crowds if len(crowd.claims) > 1]
 
     def can_add(self, claim: Claim) -> bool:
         """Whether a claim of ``wanted`` could have one slot more. Claims with the same needs get the same answer."""
@@ -115,7 +126,7 @@ class Flow:
             found = _find_way(group, missing, self._closed)
             if not isinstance(found, int):
                 if missing == num_slots:
-                    self._closed.update(found[1])
+                    self._closed.update(dict.fromkeys(found[1], _NO_CROWD))
                 else:
                     _take_back(group, num_slots - missing)
                 return False
@@ -252,7 +263,8 @@ def _pass_on(
     return number
 
 
-def _describe(claims: list[Claim], places: Iterable[_Place], wanted: Mapping[str, int]) -> Crowd:
+def _describe(groups: Iterable[_Group], places: Iterable[_Place], wanted: Mapping[str, int]) -> Crowd:
+    claims = sorted([claim for group in groups for claim in group.claims], key=operator.attrgetter("order"))
     return Crowd(
         claims=claims,
         nodes=sorted([node for place in places for node in place.nodes]),

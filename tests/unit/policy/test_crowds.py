@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from itertools import combinations
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from tests.unit.policy.world import EAGER, make_job
 from tests.unit.policy.worlds import for_any
@@ -13,6 +15,7 @@ from tests.unit.policy.worlds import for_any
 from legato.policy.crowds import Flow
 from legato.policy.free_slots import can_run
 from legato.policy.kinds import divide
+from legato.policy.policies import decide
 from legato.policy.snapshot import OWNER_LABEL, Node, Slot, Snapshot
 
 _USERS = ("ann", "ben", "cleo")
@@ -60,6 +63,7 @@ def test_a_crowd_is_found_if_and_only_if_not_all_fit(drawn: tuple[Snapshot, dict
         names = {claim.job.id for claim in crowd.claims}
         assert len(names) == len(crowd.claims) > 1
         assert set(crowd.nodes) == set().union(*(usable[name] for name in names))
+        assert names == {name for name in wanted if usable[name] and usable[name] <= set(crowd.nodes)}
         assert crowd.room == sum(room[node] for node in crowd.nodes)
         assert crowd.wanted == sum(wanted[name] for name in names) > crowd.room
         assert [claim.order for claim in crowd.claims] == sorted(claim.order for claim in crowd.claims)
@@ -67,3 +71,18 @@ def test_a_crowd_is_found_if_and_only_if_not_all_fit(drawn: tuple[Snapshot, dict
     several = any(is_too_much(jobs) for number in range(2, len(wanted) + 1) for jobs in combinations(wanted, number))
     if not one:
         assert bool(crowds) == several
+
+
+@pytest.mark.parametrize("seed", range(3, 10))
+def test_all_targets_can_be_placed_in_a_pool_with_many_crowds(seed: int) -> None:
+    """Each crowd leaves slots to jobs outside it, which are in the next one: nine divisions were not enough."""
+    source = random.Random(seed)
+    nodes = tuple(Node(name=f"n{i}", labels={OWNER_LABEL: f"u{i}"} if i % 2 else {}) for i in range(24))
+    slots = tuple(Slot(id=f"{node.name}/{index}", node=node.name) for node in nodes for index in range(4))
+    jobs = tuple(
+        make_job(f"u{i % 24}/j{i}", source.choice([8, 16]), at=float(i), elastic=source.random() > 0.2)
+        for i in range(72)
+    )
+    decisions = decide(Snapshot(now=1000.0, slots=slots, jobs=jobs, nodes=nodes), EAGER).decisions
+    assert [len(each.slots) for each in decisions] == [each.wanted for each in decisions]
+    assert sum(len(each.slots) for each in decisions) == len(slots)
