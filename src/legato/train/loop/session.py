@@ -488,6 +488,9 @@ class Session:
     def _compare_now(self) -> None:
         """Compare the states where no step follows, and do what ``on_difference`` says."""
         group = self.group_with_state()
+        if self.agreement.uneven is not None:
+            # The program has left its loop after that step.
+            self._settle_changes(group)
         differed_step = self.agreement.compare(group, self.cursor.step, self.cursor.differed_step)
         self.cursor.note_difference(differed_step)
         if self.agreement.differs:
@@ -513,9 +516,10 @@ class Session:
             self._repair(group)
 
     def _settle_changes(self, group: Group) -> None:
-        """React to buffers that the program has changed on some ranks only; the step has made them equal again."""
-        names = [self.reducer.buffers.name(index) for index in self.agreement.take_uneven()]
-        told: list[list[str]] = group.all_gather_object(names)
+        """React to buffers that the program has not changed alike on all ranks; the step has made them equal again."""
+        buffers = self.reducer.buffers
+        sums = {buffers.name(index): total for index, total in self.agreement.take_uneven().items()}
+        told: list[dict[str, int]] = group.all_gather_object(sums)
         step = self.cursor.step - 1
         self._report_difference(describe_changes(told, step), {name for each in told for name in each}, step)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -143,8 +143,8 @@ class Stepper:
             session.training_state.check_state()
         self.leave_if_due()
 
-    def _note_changes(self, buffers: Sequence[int]) -> None:
-        """Note which buffers the program itself has changed: it must do so on all workers."""
+    def _note_changes(self, buffers: Mapping[int, torch.Tensor | None]) -> None:
+        """Note the buffers that the program itself has changed: it must do so on all workers, to the same values."""
         session = self._session
         if buffers and session.is_loaded and session.membership.size > 1:
             session.agreement.note_changes(buffers)

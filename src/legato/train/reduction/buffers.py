@@ -16,7 +16,7 @@ forward passes assign, because they may have any size, and the agreement check c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_, methodcaller
 from typing import Any, Final, NamedTuple
 
@@ -71,8 +71,6 @@ class MovingBuffers:
         self._buffers: list[torch.Tensor | None] = [None] * len(slots)
         self._base: list[torch.Tensor] = [torch.empty(0)] * len(slots)
         self._versions = [0] * len(slots)
-        # Of the buffers known to move, when the last step was committed; None: they were set otherwise since.
-        self._committed_versions: list[int] | None = None
         self._bits: list[torch.Tensor | None] = [None] * len(slots)
         self._known: tuple[int, ...] = ()
         self._known_encoding: _Encoding | None = None
@@ -92,19 +90,21 @@ class MovingBuffers:
         """Watch from now on the tensors that the modules hold: the program or a load has assigned them.
 
         Returns:
-            Which buffers were assigned.
+            Which buffers have other bits than at the start of the step.
         """
-        assigned = set[int]()
+        changed = set[int]()
         if not self._is_assigned():
-            return assigned
+            return changed
         for index, slot in enumerate(self._slots):
-            if slot.held() is not self._buffers[index]:
-                self._watch(index, slot.held())
-                assigned.add(index)
+            held, old = slot.held(), self._buffers[index]
+            if held is not old:
+                if held is None or old is None or not _is_same(held, self._base[index]):
+                    changed.add(index)
+                self._watch(index, held)
         self._note_holders()
         if any(self._buffers[index] is None for index in self._known):
             self.know([index for index in self._known if self._buffers[index] is not None])
-        return assigned
+        return changed
 
     def _watch(self, index: int, buffer: torch.Tensor | None) -> None:
         if buffer is not None and buffer.is_inference():
@@ -188,7 +188,7 @@ class MovingBuffers:
 
     def know(self, indices: Sequence[int]) -> None:
         """Set which buffers have moved in some step so far."""
-        self._known, self._committed_versions = tuple(sorted(set(indices))), None
+        self._known = tuple(sorted(set(indices)))
         self._known_encoding = self._known_pairs = None
         self._unknown = tuple(index for index in range(len(self)) if index not in set(indices))
 
@@ -244,9 +244,7 @@ class MovingBuffers:
     def _find_strays(self) -> list[int]:
         """Return which of the buffers that are not known to move the current micro-batch has changed."""
         strays: list[int] = []
-        if not self._unknown:
-            return strays
-        on_gpu: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        candidates: list[int] = []
         for index in self._unknown:
             buffer = self._buffers[index]
             if buffer is None:
@@ -254,19 +252,30 @@ class MovingBuffers:
             if num_changes(buffer) != self._versions[index]:
                 strays.append(index)
             elif buffer.numel() <= MAX_COMPARED_NUMEL:
-                own, base = self._comparable(index, buffer)
-                if own.shape != base.shape:
-                    strays.append(index)
-                elif not own.is_cpu:
-                    on_gpu.append((index, own, base))
-                elif not torch.equal(own, base):
-                    strays.append(index)
+                candidates.append(index)
+        return strays + self._find_different(candidates) if candidates else strays
+
+    def _find_different(self, indices: Iterable[int]) -> list[int]:
+        """Return which of some buffers have other bits than at the start of the step."""
+        different: list[int] = []
+        on_gpu: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        for index in indices:
+            buffer = self._buffers[index]
+            if buffer is None:
+                continue
+            own, base = self._comparable(index, buffer)
+            if own.shape != base.shape:
+                different.append(index)
+            elif not own.is_cpu:
+                on_gpu.append((index, own, base))
+            elif not torch.equal(own, base):
+                different.append(index)
         for device in {own.device for _, own, _ in on_gpu}:
             # To read a result waits for the GPU: once for all.
             pairs = [(index, own, base) for index, own, base in on_gpu if own.device == device]
             differ = torch.stack([(own != base).any() for _, own, base in pairs]).tolist()
-            strays += [index for (index, _, _), differs in zip(pairs, differ, strict=True) if differs]
-        return strays
+            different += [index for (index, _, _), differs in zip(pairs, differ, strict=True) if differs]
+        return different
 
     def _comparable(self, index: int, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the bits of a buffer and of its value at the start of the step.
@@ -391,28 +400,26 @@ class MovingBuffers:
         # Most of those that are made once never change again.
         if not set(indices) <= made.union(self._known):
             self.know([*self._known, *(index for index in indices if index not in made)])
-        self._committed_versions = self._versions_of_known()
+        self._note_versions(self._known)
 
-    def _versions_of_known(self) -> list[int]:
-        return list(map(num_changes, self._held(self._known)))
-
-    def accept(self) -> list[int]:
+    def accept(self) -> dict[int, torch.Tensor | None]:
         """Use the program's own changes of buffers after a step as the values at the start of the next step.
 
         Returns:
-            Which buffers the program has changed, without caches. Those that are known to move are found by their
-            version only.
+            The buffers to which the program has given other bits, by their indices, without caches. Changes of those
+            that are known to move are found only if one of them has a new version.
         """
         if not len(self):
-            return []
-        changed = self._adopt()
-        committed, strays = self._committed_versions, self._find_strays()
-        changed.update(strays)
-        if committed is not None:
-            now = self._versions_of_known()
-            changed.update([i for i, old, new in zip(self._known, committed, now, strict=True) if old != new])
+            return {}
+        changed, strays = self._adopt(), self._find_strays()
+        # A new version may come with the same value: the program has used others meanwhile, and put these back.
+        suspects = [*strays, *self._known] if self._have_new_versions(self._known) else strays
+        changed.update(self._find_different(suspects))
         self._set_base(sorted([*self._known, *strays]))
-        return sorted([index for index in changed if not self._slots[index].is_cache])
+        return {index: self._buffers[index] for index in sorted(changed) if not self._slots[index].is_cache}
+
+    def _have_new_versions(self, indices: Sequence[int]) -> bool:
+        return list(map(num_changes, self._held(indices))) != [self._versions[index] for index in indices]
 
     @torch.no_grad()
     def _set_base(self, indices: Sequence[int]) -> None:
@@ -425,7 +432,6 @@ class MovingBuffers:
         """Use the buffers' present values, which were loaded, as the values at the start of the step."""
         self._adopt()
         everything = range(len(self))
-        self._committed_versions = None
         self._set_base(everything)
         # Also of those that are known to move: `know` may follow with fewer of them.
         self._note_versions(everything)
@@ -448,6 +454,13 @@ def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
 
 def _describe(buffer: torch.Tensor | None) -> str:
     return "None" if buffer is None else f"{str(buffer.dtype).removeprefix('torch.')} {list(buffer.shape)}"
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are of one kind and have the same bits."""
+    if (one.dtype, one.shape, one.device) != (other.dtype, other.shape, other.device):
+        return False
+    return torch.equal(_bytes_of(one), _bytes_of(other))
 
 
 def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:

@@ -245,7 +245,6 @@ class StepReducer:
         if self._active:
             self._active = False
             self.buffers.restore()
-            self.buffers.rebase()
 
     # ------------------------------------------------------------ hooks
 

@@ -1,20 +1,19 @@
 """The agreement check: whether all ranks have the same state, and which parts differ.
 
 A check is due after the first steps of a view, when a view is entered, at the beginning of some passes, and with each
-checkpoint. At the next boundary
-before a step every rank computes a checksum of its state, and sends it in its control words of that step. So after that
-step all ranks know, without further messages, whether they agree. If only one rank knew that a check is due, its
-control words request a check of all ranks. The control words also say which buffers the program itself has changed
-since the last step: the mean over the micro-batches of the step makes them equal again, so that a check after the step
-would not find that they were different. Only when the checksums differ do the ranks send each other the checksums of
-all pieces; of caches they compare the part that all ranks have. The control words also say whether a difference was
-found before, because a view may break when only some ranks know of it. Knows nothing of views: after a break, due
-checks and found differences are dropped, and the next view begins with a check.
+checkpoint. At the next boundary before a step every rank computes a checksum of its state, and sends it in its control
+words of that step. So after that step all ranks know, without further messages, whether they agree. If only one rank
+knew that a check is due, its control words request a check of all ranks. The control words also say which buffers the
+program itself has changed since the last step, and to what: the mean over the micro-batches of the step makes them
+equal again, so that a check after the step would not find that they were different. Only when the checksums differ do
+the ranks send each other the checksums of all pieces; of caches they compare the part that all ranks have. The control
+words also say whether a difference was found before, because a view may break when only some ranks know of it. Knows
+nothing of views: after a break, due checks and found differences are dropped, and the next view begins with a check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Literal
 from zlib import crc32
@@ -42,8 +41,8 @@ class Agreement:
     Attributes:
         agreed_step: the last step after which all ranks were found to have the same state; None before the first check.
         differs: the last check found a difference; the next boundary reacts to it.
-        uneven: the buffers that the program of this rank has changed before the last step, by their indices, if it
-            has changed others on another rank; None if there is no such difference.
+        uneven: checksums of the buffers that the program of this rank has changed before the last step, by their
+            indices, if another rank has others; None if there is no such difference.
         unshared: the caches that only one rank had in the last search, so they were not compared, and that rank.
     """
 
@@ -57,8 +56,8 @@ class Agreement:
         self._step = 0
         self.agreed_step: int | None = None
         self.differs = False
-        self.uneven: tuple[int, ...] | None = None
-        self._changed: tuple[int, ...] = ()
+        self.uneven: dict[int, int] | None = None
+        self._changed: dict[int, int] = {}
         self.unshared: dict[str, int] = {}
 
     @property
@@ -84,17 +83,18 @@ class Agreement:
             self._num_steps_left -= 1
             self._is_due = True
 
-    def note_changes(self, buffers: Sequence[int]) -> None:
-        """Record which buffers the program itself has changed since the last step, by their indices."""
-        self._changed = tuple(buffers)
+    def note_changes(self, buffers: Mapping[int, torch.Tensor | None]) -> None:
+        """Record the buffers that the program itself has changed since the last step, by their indices."""
+        sums = checksums(((str(index), buffer) for index, buffer in buffers.items()), self._device)
+        self._changed.update({int(index): total for index, total in sums.items()})
 
     def forget_changes(self) -> None:
         """Drop the recorded changes: in the coming step another rank trains that has received them."""
-        self._changed = ()
+        self._changed = {}
 
-    def take_uneven(self) -> tuple[int, ...]:
+    def take_uneven(self) -> dict[int, int]:
         """Return `uneven`, and drop it: the difference is reacted to."""
-        uneven, self.uneven = self.uneven or (), None
+        uneven, self.uneven = self.uneven or {}, None
         return uneven
 
     # ------------------------------------------------------------ in the words of a step
@@ -118,7 +118,8 @@ class Agreement:
         Args:
             differed_step: the step after which a difference was first found, as far as this rank knows.
         """
-        mark, changed = _mark_of(differed_step), crc32(repr(self._changed).encode()) if self._changed else 0
+        mark = _mark_of(differed_step)
+        changed = crc32(repr(sorted(self._changed.items())).encode()) if self._changed else 0
         if self._sum is not None:
             return [_SUMMED, self._sum >> 32, self._sum & 0xFFFF_FFFF, mark, changed]
         return [_ASKED if self._is_due else _NONE, 0, 0, mark, changed]
@@ -135,7 +136,7 @@ class Agreement:
         elif any(word[0] != _NONE for word in words):
             self._is_due = True
         self.uneven = self._changed if len({word[4] for word in words}) > 1 else None
-        self._changed = ()
+        self._changed = {}
         return _earliest(word[3] for word in words)
 
     def note(self, is_same: bool) -> None:

@@ -18,6 +18,11 @@ _UNLIKE: Final = (
     "(change them under `if self.training:` only), or in the loop over batches outside of `if run.stepped:`."
 )
 
+_OTHER_INPUTS: Final = (
+    "The forward pass of a model in training mode is called once more, after the backward pass of a turn, with samples "
+    "of this worker alone. Call model.eval() before it."
+)
+
 
 class Difference(NamedTuple):
     """A piece of the state that is not equal on all ranks.
@@ -88,22 +93,25 @@ def describe(
     return "\n".join(lines)
 
 
-def describe_changes(told: Sequence[Sequence[str]], step: int) -> str:
-    """Return a text for users: which buffers the program has changed on some ranks only.
+def describe_changes(told: Sequence[Mapping[str, int]], step: int) -> str:
+    """Return a text for users: which buffers the program has not changed alike on all ranks.
 
     Args:
-        told: for each rank, the names of the buffers that its program has changed since a step.
+        told: for each rank, the checksums of the buffers that its program has changed since a step, by their names.
         step: number of this step.
     """
-    lines = [f"After step {step} the program changed buffers on some workers only, and the next step began with them."]
-    changed = {name: [rank for rank, names in enumerate(told) if name in names] for names in told for name in names}
-    uneven = [(name, ranks) for name, ranks in changed.items() if len(ranks) < len(told)]
-    for name, ranks in uneven[:_NUM_SHOWN]:
-        others = [rank for rank in range(len(told)) if rank not in ranks]
-        lines.append(f"  buffer {name}: changed on {_name_ranks(ranks)}, and not on {_name_ranks(others)}")
-    if len(uneven) > _NUM_SHOWN:
-        lines.append(f"  and {len(uneven) - _NUM_SHOWN} more")
-    return "\n".join([*lines, "Usual cause:", f"  {_UNLIKE}"])
+    found = differences(told)
+    partly = [piece for piece in found if None in piece.held]
+    how = "on some workers only" if partly else "to different values on different workers"
+    lines = [f"After step {step} the program changed buffers {how}, and the next step began with them."]
+    for piece in found[:_NUM_SHOWN]:
+        others = piece.held.get(None, [])
+        ranks = [rank for rank in range(len(told)) if rank not in others]
+        where = f"on {_name_ranks(ranks)}, and not on {_name_ranks(others)}" if others else "to different values"
+        lines.append(f"  buffer {piece.name}: changed {where}")
+    if len(found) > _NUM_SHOWN:
+        lines.append(f"  and {len(found) - _NUM_SHOWN} more")
+    return "\n".join([*lines, "Usual cause:", f"  {_UNLIKE if partly else _OTHER_INPUTS}"])
 
 
 def _name_ranks(ranks: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -96,6 +97,55 @@ def test_what_the_program_does_after_a_step_is_accepted() -> None:
     secretly.data += 2
     watched.restore()
     assert secretly.tolist() == [2.0, 2.0]
+
+
+def put_back_in_place(module: nn.Module) -> None:
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    module.load_state_dict({name: value + 1 for name, value in kept.items()})
+    module.load_state_dict(kept)
+
+
+def put_back_by_assignment(module: nn.Module) -> None:
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    module.load_state_dict(kept, assign=True)
+
+
+@pytest.mark.parametrize("put_back", [put_back_in_place, put_back_by_assignment])
+def test_buffers_that_the_program_puts_back_are_not_changed(put_back: Callable[[nn.Module], None]) -> None:
+    module = Holder(moving=torch.tensor([float("nan"), -0.0]), still=torch.ones(2), large=torch.zeros(2**16 + 1))
+    watched = MovingBuffers(buffer_slots([module]))
+    module.moving[1] += 1.0
+    watched.commit([0], watched.read(watched.end_micro_batch(), first=True), 1)
+    assert watched.accept() == {} and watched.known == (0,)
+    put_back(module)
+    assert watched.accept() == {}
+    module.moving.add_(1.0)
+    module.still = module.still + 1.0
+    module.large.add_(1.0)
+    assert list(watched.accept()) == [0, 1, 2]
+    assert watched.accept() == {}
+
+
+def test_a_new_version_of_one_buffer_shows_changes_of_others_that_count_none() -> None:
+    norm = nn.BatchNorm1d(3)
+    watched = MovingBuffers(buffer_slots([norm]))
+    norm(torch.randn(4, 3))
+    moved = watched.end_micro_batch()
+    watched.commit(moved, watched.read(moved, first=True), 1)
+    assert watched.accept() == {}
+    norm(torch.randn(4, 3))
+    assert list(watched.accept()) == [0, 1, 2]
+
+
+def test_a_micro_batch_that_is_undone_changes_no_buffer() -> None:
+    moving = torch.zeros(2)
+    watched = watch(moving)
+    watched.know([0])
+    moving += 1.0
+    watched.restore()
+    assert watched.accept() == {}
+    moving += 1.0
+    assert list(watched.accept()) == [0]
 
 
 def test_one_that_has_moved_once_is_watched_forever() -> None:

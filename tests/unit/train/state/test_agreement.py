@@ -338,6 +338,76 @@ def test_with_warn_a_change_on_one_worker_marks_the_run(job: Job) -> None:
         assert told.step == 3 and "buffer mean" in told.text and "the run is not exact" in told.text
 
 
+@pytest.mark.parametrize("step", [3, 7])
+def test_buffers_that_each_worker_changes_by_its_own_samples_are_found(job: Job, step: int) -> None:
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Normalising()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        run.prepare(model, optimizer)
+        for _ in run.epochs(2):
+            for (inputs,) in run.batches(DATA):
+                run.backward(model(inputs).square().mean())
+                optimizer.step()
+                if run.step == step:
+                    model(inputs)
+
+    errors = [str(worker.end()) for worker in job.begin(2, program)]
+    assert len(set(errors)) == 1, errors
+    assert errors[0].startswith(f"After step {step} the program changed buffers to different values on different work")
+    assert "\n  buffer mean: changed to different values\n" in errors[0] and "buffer count" not in errors[0]
+    assert "Call model.eval() before it." in errors[0]
+
+
+def test_buffers_that_one_worker_changes_and_puts_back_are_no_difference(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Normalising()
+        run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        average = copy.deepcopy(model.state_dict())
+        for _ in run.epochs(2):
+            for (inputs,) in run.batches(DATA):
+                run.backward(model(inputs).square().mean())
+                if run.stepped and run.is_main:
+                    kept = copy.deepcopy(model.state_dict())
+                    model.load_state_dict(average)
+                    model.load_state_dict(kept)
+                    model.mean = kept["mean"]
+        return [buffer.tolist() for buffer in model.buffers()]
+
+    ends = [worker.end() for worker in job.begin(2, program)]
+    assert ends[0] == ends[1] and isinstance(ends[0], list), ends
+
+
+def test_changes_before_the_last_step_are_found_if_the_program_leaves_its_loop_after_it(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Normalising()
+        run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        for _ in run.epochs(1):
+            for (inputs,) in run.batches(DATA):
+                run.backward(model(inputs).square().mean())
+                if run.stepped and run.step == 4:
+                    break
+                if run.stepped and run.step == 3 and run.is_main:
+                    model(inputs)
+
+    for worker in job.begin(2, program):
+        assert str(worker.end()).startswith("After step 3 the program changed buffers on some workers only")
+
+
+def test_changes_after_the_last_step_of_a_pass_and_before_the_next_pass_are_both_compared(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Normalising()
+        run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        for _ in run.epochs(2):
+            for (inputs,) in run.batches(DATA):
+                run.backward(model(inputs).square().mean())
+                if run.step == 5 and run.is_main:
+                    model.count.add_(7)
+            model.mean.add_(1.0)
+
+    for worker in job.begin(2, program):
+        assert "buffer count: changed on rank 0, and not on rank 1" in str(worker.end())
+
+
 @pytest.mark.parametrize("between_passes", [True, False])
 def test_buffers_that_the_program_changes_on_all_workers_are_no_difference(job: Job, between_passes: bool) -> None:
     ends = [worker.end() for worker in job.begin(3, sample(lambda _: True, between_passes=between_passes))]
