@@ -189,8 +189,9 @@ class Stepper:
                     self._turn_counting.leave_step(job_step + 1)
                 raise
             reducer.check_complete()
-            if training_state.end_turn(stepped=turn.stepped):
-                self._warn(self._turn_counting.lose_gradient(session.cursor.step))
+            is_lost = training_state.end_turn(stepped=turn.stepped)
+            if turn.stepped:
+                self._warn(self._turn_counting.end_step(session.cursor.step, session.cursor.loss, is_lost=is_lost))
             if not turn.stepped and micro_batch == micro_batches[0]:
                 self._turn_counting.end_first_turn(training_state.learning_rates())
             cost_s += reducer.last_cost_s

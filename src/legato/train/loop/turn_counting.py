@@ -6,7 +6,15 @@ differs from that of another number of workers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Final
+
+# A program that counts turns loses every second step or more. One that leaves out a step now and then, because its
+# gradient is too large, loses few.
+_LOST: Final = 2
+_USED: Final = 1
+_TOO_MANY: Final = 4
 
 
 class TurnCounting:
@@ -16,6 +24,7 @@ class TurnCounting:
         self._known: set[str] = set()
         self._rates: Sequence[float] | None = None
         self._left_step: int | None = None
+        self._num_lost = 0
 
     def begin_step(self) -> None:
         """Begin a step of this worker."""
@@ -45,18 +54,25 @@ class TurnCounting:
             "has other turns. Compute it from run.step.",
         )
 
-    def lose_gradient(self, step: int) -> str | None:
-        """Return a warning that no optimizer acted in a step.
+    def end_step(self, step: int, loss: float | None, *, is_lost: bool) -> str | None:
+        """Return a warning if no optimizer acted in a step, nor in others shortly before it.
 
         Args:
             step: number of the step, from 1.
+            loss: of the step. A program leaves a step out if its loss is not finite.
+            is_lost: no optimizer acted in it.
         """
+        if loss is not None and not math.isfinite(loss):
+            return None
+        self._num_lost = max(0, self._num_lost + (_LOST if is_lost else -_USED))
+        if self._num_lost < _TOO_MANY:
+            return None
         return self._once(
             "gradient",
-            f"No optimizer acted in step {step}, so its gradient is lost: a turn has completed the step without "
-            "optimizer.step(). If the program counts turns to accumulate gradients, leave this out: Legato accumulates "
-            "the micro-batches of a step, and the number of turns depends on the workers. Call optimizer.step() in "
-            "every turn.",
+            f"No optimizer acted in step {step}, and in others shortly before it, so their gradients are lost: a turn "
+            "has completed each of these steps without optimizer.step(). If the program counts turns to accumulate "
+            "gradients, leave this out: Legato accumulates the micro-batches of a step, and the number of turns "
+            "depends on the workers. Call optimizer.step() in every turn.",
         )
 
     def leave_step(self, step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,7 @@ def stop_after_first_turn(_run: Any, _model: nn.Module, optimizer: torch.optim.O
 @pytest.mark.parametrize(
     ("body", "beginning", "advice"),
     [
-        (accumulate, "No optimizer acted in step 1, so its gradient is lost", "Call optimizer.step() in every turn."),
+        (accumulate, "No optimizer acted in step 2, and in others", "Call optimizer.step() in every turn."),
         (decay, "The learning rate changed from 0.1 to 0.0333333 between two turns of step 1.", "from run.step"),
         (stop_early, "The program left the loop over run.batches in the middle of step 2,", "`if run.stepped:`"),
         (stop_after_first_turn, "The program left the loop over run.batches in the middle of step 2,", "run.step"),
@@ -114,6 +115,35 @@ def test_a_loop_that_ends_before_the_first_turn_of_a_step_loses_nothing(capfd: p
         run.backward(cross_entropy(model(inputs), targets))
     next(iter(run.batches(DATA)))
     assert "warning" not in capfd.readouterr().err
+
+
+def leave_out_step_2(run: Any, _model: nn.Module, optimizer: torch.optim.Optimizer, _number: int) -> None:
+    if run.step != 2:
+        optimizer.step()
+
+
+def overflow(run: Any, model: nn.Module, optimizer: torch.optim.Optimizer, _number: int) -> None:
+    if run.stepped and run.step == 2:
+        model.bias.data.fill_(float("nan"))
+    if run.loss is not None and math.isfinite(run.loss):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("body", [leave_out_step_2, overflow])
+def test_a_program_that_leaves_a_step_out_on_purpose_is_not_warned(
+    body: Body, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert [text for text in warnings_of(body, capfd) if "No optimizer acted" in text] == []
+
+
+def accumulate_two_steps(_run: Any, _model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
+    if number % 2 == 1:
+        optimizer.step()
+
+
+def test_a_program_that_loses_every_second_step_is_warned(capfd: pytest.CaptureFixture[str]) -> None:
+    (text,) = warnings_of(accumulate_two_steps, capfd, micro_batch_size=8)
+    assert text.startswith("No optimizer acted in step 4, and in others shortly before it")
 
 
 def test_a_scaler_may_leave_a_step_out(capfd: pytest.CaptureFixture[str]) -> None:
