@@ -217,6 +217,8 @@ class MovingBuffers:
         if self._tables and self._is_assigned():
             self._take_assigned()
         moved = self.moved()
+        if len(moved) > len(self._known):
+            self._refuse_resized(moved)
         if own := self._own_caches.intersection(moved):
             name = self._slots[min(own)].name
             raise ProgramError(
@@ -227,6 +229,19 @@ class MovingBuffers:
             )
         made = [index for index in self._made if self._buffers[index] is None]
         return sorted([*moved, *made]) if made else moved
+
+    def _refuse_resized(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            buffer, base = self._buffers[index], self._base[index]
+            if buffer is not None and buffer.shape != base.shape:
+                told, was = _describe(buffer), _describe(base)
+                # Code that ends the step undoes the micro-batch.
+                buffer.data = base.clone()
+                raise ProgramError(
+                    f"The forward pass resizes the buffer '{self._slots[index].name}' to {told}; it was {was}. Legato "
+                    "averages a buffer that forward passes change over all micro-batches, so it keeps its shape. Let "
+                    "the model see one batch before run.prepare, or register the buffer with its final shape."
+                )
 
     def moved(self) -> list[int]:
         """Return which buffers the current micro-batch has changed in place so far, and those known to move."""

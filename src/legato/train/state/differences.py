@@ -19,8 +19,9 @@ _UNLIKE: Final = (
 )
 
 _OTHER_INPUTS: Final = (
-    "The forward pass of a model in training mode is called once more, after the backward pass of a turn, with samples "
-    "of this worker alone. Call model.eval() before it."
+    "A forward pass that changes buffers gets samples of this worker alone: a second one in training mode after the "
+    "backward pass of a turn (call model.eval() before it), or one of an evaluation (change buffers under `if "
+    "self.training:` only)."
 )
 
 

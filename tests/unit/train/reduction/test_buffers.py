@@ -238,6 +238,16 @@ def test_forward_must_not_assign_another_kind_of_tensor(value: torch.Tensor | No
         watched.end_micro_batch()
 
 
+def test_forward_must_not_resize_a_buffer() -> None:
+    buffer = torch.zeros(0)
+    watched = watch(buffer)
+    buffer.resize_(3).fill_(1.0)
+    with pytest.raises(ProgramError, match=r"resizes the buffer '0' to float32 \[3\]; it was float32 \[0\]"):
+        watched.end_micro_batch()
+    watched.restore()
+    assert buffer.shape == (0,)
+
+
 def test_modules_share_a_buffer_that_forward_assigns() -> None:
     shared = torch.zeros(1)
     one, other = Holder(it=shared), Holder(it=shared)
