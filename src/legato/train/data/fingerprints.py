@@ -29,12 +29,14 @@ def hashing() -> dict[str, str]:
     """Return what must be equal in all workers that train at the same time, but may differ in the next run.
 
     The order of a set depends on the hashes of texts, and a program may depend on that order. Workers of an earlier
-    release seed the generators for each sample, or compare other checksums of their states.
+    release seed the generators for each sample, compare other checksums of their states, or exchange other control
+    words and buckets in a step.
     """
     return {
         "hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16],
         "seeding of samples": "per micro-batch",
         "checksums of states": "XXH3 on CPUs",
+        "exchange of a step": "with changed buffers, and a small first bucket between nodes",
     }
 
 
