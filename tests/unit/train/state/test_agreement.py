@@ -22,13 +22,14 @@ from legato.train.checkpoints import checkpoint
 from legato.train.data.order import Layout
 from legato.train.membership import state_transfer
 from legato.train.membership.groups import Group
-from legato.train.state.agreement import Agreement, OnDifference
+from legato.train.state.agreement import NO_WORD, Agreement, OnDifference
 from legato.train.state.differences import Difference, describe
 from legato.train.state.named_state import Item
 
 # Three micro-batches: of two workers one has two, so what happens once per turn happens more often there.
 LAYOUT = Layout(6, 2)
 DATA = TensorDataset(torch.linspace(-1.0, 2.0, 60).reshape(30, 2))  # five steps
+PAIRS = TensorDataset(torch.ones(12, 3), torch.ones(12, 1))
 ENDLESS = TensorDataset(torch.linspace(-1.0, 2.0, 60_000).reshape(30_000, 2))
 Turn = Callable[[Worker, nn.Module, torch.Tensor], None]
 
@@ -484,6 +485,64 @@ def test_a_joiner_receives_the_buffers_that_the_others_have_changed_before_its_f
         job.recover(*left, joiner)
     ends = [worker.end() for worker in [*left, joiner]]
     assert ends[0] == ends[1] == ends[2] and isinstance(ends[0], list), ends
+
+
+def test_a_joiner_that_waits_from_an_evaluation_on_receives_what_the_others_change_after_it(job: Job) -> None:
+    reached, there = threading.Event(), threading.Event()
+
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, Normalising()
+        run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.001))
+
+        def measure(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+            if run.epoch == 0 and worker in workers:
+                reached.set()
+                assert there.wait(LIMIT_S)
+                if worker is workers[1]:
+                    raise SystemExit
+            return outputs.square().mean()
+
+        for _ in run.epochs(2):
+            for (inputs,) in run.batches(DATA):
+                run.backward(model(inputs).square().mean())
+            run.evaluate(nn.Linear(3, 1), PAIRS, measure)
+            model.mean.add_(1.0)
+        return [buffer.tolist() for buffer in model.buffers()]
+
+    workers: list[Worker] = []
+    workers += [job.start(program) for _ in range(3)]
+    job.propose(*workers)
+    assert reached.wait(LIMIT_S)
+    joiner = job.start(program)
+    joiner.await_message(wire.Warm)
+    there.set()
+    workers[1].end()
+    left = [workers[0], workers[2], joiner]
+    job.recover(*left)
+    ends = [worker.end() for worker in left]
+    assert ends[0] == ends[1] == ends[2] and isinstance(ends[0], list), ends
+
+
+def test_a_rank_that_missed_the_words_of_a_step_forgets_changes_in_the_next_view() -> None:
+    one, other = (Agreement(list, torch.device("cpu")) for _ in range(2))
+    for rank in (one, other):
+        rank.note_changes({0: torch.ones(2)})
+    one.hear([one.word(None), one.word(None)])
+    for rank in (one, other):
+        rank.begin_view()
+    words = [rank.word(None) for rank in (one, other)]
+    for rank in (one, other):
+        rank.hear(words)
+    assert one.uneven is None and other.uneven is None
+
+
+def test_only_one_rank_that_knows_of_uneven_changes_drops_them_in_the_next_view() -> None:
+    rank = Agreement(list, torch.device("cpu"))
+    rank.note_changes({0: torch.ones(2)})
+    rank.hear([rank.word(None), [*NO_WORD]])
+    assert rank.uneven
+    rank.begin_view()
+    assert rank.uneven is None
 
 
 def test_counts_that_an_optimizer_keeps_to_itself_are_found_after_a_join(job: Job) -> None:
