@@ -232,6 +232,8 @@ class Stepper:
                 self._leaving = leave
                 return
             self._is_broken = not completed
+            if completed:
+                session.agreement.forget_changes()
         else:
             completed = True
             membership.hear(words)

@@ -68,10 +68,12 @@ class Agreement:
     # ------------------------------------------------------------ when
 
     def begin_view(self) -> None:
-        """Begin a view: drop the open checks of the last view, and request a check."""
+        """Begin a view: drop the open checks of the last view, and request a check.
+
+        The recorded changes stay: a rank that missed the result of a step makes those after it in this view only.
+        """
         self._is_due, self._num_steps_left = True, _STEPS_OF_VIEW
         self._sum, self.differs, self.uneven = None, False, None
-        self.forget_changes()
 
     def ask(self) -> None:
         """Request a check at the next boundary, or at the one after it if no other rank requests it."""
@@ -89,7 +91,7 @@ class Agreement:
         self._changed.update({int(index): total for index, total in sums.items()})
 
     def forget_changes(self) -> None:
-        """Drop the recorded changes: in the coming step another rank trains that has received them."""
+        """Drop the recorded changes: the step after them is complete, or joiners have received them with the state."""
         self._changed = {}
 
     def take_uneven(self) -> dict[int, int]:

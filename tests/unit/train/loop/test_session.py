@@ -733,6 +733,33 @@ def test_a_rank_that_missed_the_last_step_of_a_pass_follows_one_that_has_thawed_
     assert first.end() == second.end() == ([-2.0, -2.0], [-4.0, -4.0])
 
 
+@pytest.mark.parametrize(("missed", "changes"), [(2, "always"), (3, "always"), (2, "before"), (3, "before")])
+def test_a_rank_that_missed_a_step_and_one_that_is_further_change_buffers_alike(
+    job: Job, missed: int, changes: str
+) -> None:
+    def program(worker: Worker) -> Any:
+        norm = nn.BatchNorm1d(2)
+        worker.run.prepare(norm)
+        model, optimizer = prepared(worker)
+        if worker.worker == 1:
+            loses_result_of(worker, missed, lambda: first)
+        for _ in worker.run.epochs(3):
+            for (inputs,) in worker.run.batches(SHORT):
+                turn(worker, model, optimizer, norm(inputs))
+                if worker.run.stepped and (changes == "always" or worker.run.step == missed - 1):
+                    norm(torch.arange(4.0).view(2, 2))
+            if changes == "always":
+                norm(torch.ones(2, 2))
+        return [buffer.tolist() for buffer in norm.buffers()]
+
+    first, second = job.begin(2, program)
+    second.await_message(wire.Broken)
+    first.await_message(wire.Broken)
+    job.recover(first, second)
+    ends = [first.end(), second.end()]
+    assert ends[0] == ends[1] and isinstance(ends[0], list), ends
+
+
 # ---------------------------------------------------------------- the end
 
 

@@ -523,19 +523,6 @@ def test_a_joiner_that_waits_from_an_evaluation_on_receives_what_the_others_chan
     assert ends[0] == ends[1] == ends[2] and isinstance(ends[0], list), ends
 
 
-def test_a_rank_that_missed_the_words_of_a_step_forgets_changes_in_the_next_view() -> None:
-    one, other = (Agreement(list, torch.device("cpu")) for _ in range(2))
-    for rank in (one, other):
-        rank.note_changes({0: torch.ones(2)})
-    one.hear([one.word(None), one.word(None)])
-    for rank in (one, other):
-        rank.begin_view()
-    words = [rank.word(None) for rank in (one, other)]
-    for rank in (one, other):
-        rank.hear(words)
-    assert one.uneven is None and other.uneven is None
-
-
 def test_only_one_rank_that_knows_of_uneven_changes_drops_them_in_the_next_view() -> None:
     rank = Agreement(list, torch.device("cpu"))
     rank.note_changes({0: torch.ones(2)})
