@@ -420,7 +420,7 @@ class Settings(BaseSettings):
     loop_interval_s: float = Field(
         default=1,
         gt=0,
-        description="maximum seconds between two rounds of the control loop. 1: a round is cheap",
+        description="maximum seconds between rounds of the control loop; more after a long one. 1: a round is cheap",
     )
     lease_s: float = Field(
         default=10,

@@ -10,7 +10,7 @@ import pytest
 
 from legato.control.records import Facts, JobChange, JobPatch, Lease, Written
 from legato.control.stages import Stage
-from legato.core.errors import FencedOut, StoreError, TransitionError
+from legato.core.errors import FencedOut, StoreError, TransitionError, UnreadableRow
 from legato.policy.rules import Rules
 from legato.sim import clock
 from legato.sim.load import Load
@@ -193,6 +193,62 @@ def test_rounds_that_take_longer_than_the_interval_leave_half_of_the_time_and_ke
             assert not await other.round()
         running.cancel()
         assert 7 <= len(rounds) <= 9, rounds
+
+    on_a_platform(story)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_start_goes_on_in_the_rest_after_a_long_round_until_the_lease_is_lost(is_lost: bool) -> None:
+    async def story(world: World) -> None:
+        world.submit(make_plan("job"))
+        start = world.drivers.start
+
+        async def slowly(function: Any, *arguments: Any) -> Any:
+            if function == world.store.read_facts:
+                await asyncio.sleep(4.0)
+            return function(*arguments)
+
+        async def copy_and_start(*arguments: Any) -> None:
+            await asyncio.sleep(4.0 if is_lost else 6.0)  # until before and after the end of half of the lease
+            await start(*arguments)
+
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(world.drivers, "start", copy_and_start)
+            loop = world.make_loop(in_thread=slowly, lease_s=10.0)
+            running = asyncio.create_task(loop.run(1.0, asyncio.Event()))
+            await asyncio.sleep(9.0)
+            assert not world.drivers.attempts
+            if is_lost:
+                world.store.lease = Lease(owner="other", expires_at=clock.now() + 10.0, fence=2)
+            await asyncio.sleep(6.0)
+            assert bool(world.drivers.attempts) is not is_lost
+            running.cancel()
+
+    on_a_platform(story)
+
+
+def test_no_error_in_a_rest_ends_the_loop_and_a_rest_is_not_late() -> None:
+    async def story(world: World) -> None:
+        num_taken = num_rounds = 0
+
+        async def slowly(function: Any, *arguments: Any) -> Any:
+            nonlocal num_taken, num_rounds
+            if function == world.store.take_lease:
+                num_taken += 1
+                if num_taken == 3:  # the first in the rest
+                    raise UnreadableRow("damaged")
+            if function == world.store.read_facts:
+                num_rounds += 1
+                await asyncio.sleep(6.0)
+            return function(*arguments)
+
+        loop = world.make_loop(in_thread=slowly, lease_s=10.0)
+        running = asyncio.create_task(loop.run(1.0, asyncio.Event()))
+        for _ in range(80):
+            await asyncio.sleep(0.5)
+            assert not running.done() and not loop.stats.is_late(clock.now(), 10.0)
+        assert num_rounds >= 3 and num_taken > 2 * num_rounds
+        running.cancel()
 
     on_a_platform(story)
 

@@ -166,13 +166,23 @@ class ControlLoop:
 
     async def _rest(self, took_s: float, interval_s: float) -> None:
         """Rest after a round, at least as long as it took if that is longer than ``interval_s``; keep the lease."""
-        rest_s = min(took_s * _REST, max(took_s, interval_s))
+        self.stats.rest_s = rest_s = min(took_s * _REST, max(took_s, interval_s))
         while rest_s > interval_s and self._fence is not None:
             await asyncio.sleep(interval_s)
             rest_s -= interval_s
-            with contextlib.suppress(StoreError):  # the next round meets it again, and reports it
-                await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
-        await asyncio.sleep(rest_s)
+            await self._keep_lease(self._fence)
+        await asyncio.sleep(min(rest_s, interval_s))  # without the lease, rounds are short
+
+    async def _keep_lease(self, fence: int) -> None:
+        """Renew the lease between two rounds. If another server has decided meanwhile, cancel all starts."""
+        try:
+            lease = await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
+        except Exception:  # noqa: BLE001 -- the next round meets it again, and reports it
+            return
+        if lease is not None and lease.fence == fence:
+            self._lead_by(lease)
+        else:
+            self._lose_lease()
 
     async def _try_round(self, clock: Callable[[], float]) -> None:
         begun = clock()

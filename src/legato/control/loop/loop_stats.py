@@ -20,6 +20,7 @@ class LoopStats:
         num_done: number of complete rounds.
         num_failed: number of rounds that an error ended.
         elapsed_s: total duration of all complete rounds, in seconds.
+        rest_s: how long this loop rests after its last round, in seconds.
         num_failed_calls: number of messages that could not be sent to drivers.
         drivers: number of drivers with failures in the last round, by state.
         left_out: number of jobs, queues and slots that the last round left out.
@@ -31,6 +32,7 @@ class LoopStats:
         self.num_done = 0
         self.num_failed = 0
         self.elapsed_s = 0.0
+        self.rest_s = 0.0
         self.num_failed_calls = 0
         self.drivers: Counter[DriverState] = Counter()
         self.left_out: Counter[str] = Counter()
@@ -56,7 +58,7 @@ class LoopStats:
         self.elapsed_s += elapsed_s
 
     def is_late(self, now: float, limit_s: float) -> bool:
-        """Return whether this loop decides, but has completed no round within the time limit.
+        """Return whether this loop decides, but has completed no round within its rest and the time limit.
 
         >>> stats = LoopStats()
         >>> stats.is_late(99.0, 10.0)
@@ -67,6 +69,9 @@ class LoopStats:
         >>> stats.end_round(now=112.0, elapsed_s=0.5)
         >>> stats.is_late(120.0, 10.0), stats.is_late(123.0, 10.0)
         (False, True)
+        >>> stats.rest_s = 8.0
+        >>> stats.is_late(130.0, 10.0), stats.is_late(131.0, 10.0)
+        (False, True)
         """
         since = self.led_at if self.done_at is None else self.done_at
-        return since is not None and now - since > limit_s
+        return since is not None and now - since > limit_s + self.rest_s
