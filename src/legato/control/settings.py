@@ -348,12 +348,12 @@ class Settings(BaseSettings):
     )
     usage_half_life_s: float | None = Field(
         default=_RULES.usage_half_life_s,
-        ge=60,
+        ge=3600,
         le=30 * 24 * 3600,
         description="seconds after which the past use of slots counts half, when users of a queue share (`fair_by` is "
         "user). Who has used an equal share or more lately has half the weight, from two equal shares on a quarter, "
         "never less. None: past use does not count. As in Slurm and LSF, an admin switches it on; for Slurm's default "
-        "of 7 days write 604800. `legato shares --over 7d` shows the use in any case",
+        "of 7 days write 604800; at least 3600. `legato shares --over 7d` shows the use in any case",
     )
     stability_s: float = Field(
         default=_RULES.stability_s,

@@ -40,6 +40,12 @@ def test_every_setting_says_what_and_why(name: str) -> None:
             assert word in field.description
 
 
+def test_no_half_life_is_shorter_than_the_hour_by_which_use_is_counted() -> None:
+    assert read_settings(flags={"usage_half_life_s": 3600}).usage_half_life_s == 3600
+    with pytest.raises(SettingsError, match="usage_half_life_s must be at least 3600"):
+        read_settings(flags={"usage_half_life_s": 3599})
+
+
 def test_flags_environment_file_default(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "legato.toml").write_text('port = 1\nslots = 2\nhost = "::1"\nkeep_jobs_days = "none"\n')
     monkeypatch.setenv("LEGATO_PORT", "3")
