@@ -63,6 +63,7 @@ def _number(what: str, example: int, highest: int) -> Any:
 
 
 def simulate(
+    context: typer.Context,
     workload: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -201,6 +202,7 @@ def simulate(
     from legato.sim.schemes import check_fits, parse_schemes
     from legato.sim.simulation import Setting
 
+    _check_options(context, is_imported=sacct is not None, is_drawn=sacct is None and not workload)
     schemes = parse_schemes(policy)
     if draw is not None:
         check_path(draw)
@@ -258,6 +260,19 @@ ENTRIES: Final = (
 )
 
 # ---------------------------------------------------------------- the request
+
+
+def _check_options(context: typer.Context, *, is_imported: bool, is_drawn: bool) -> None:
+    """Refuse options that would change nothing."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    for names, are_used, of in (
+        (("efficiency", "growth"), is_imported, "output of Slurm's sacct, which --sacct reads"),
+        (("random_kind", "seed", "seeds", "mean_gap"), is_drawn, "random jobs, but these come from a file"),
+    ):
+        wrong = [f"--{name.replace('_', '-')}" for name in names if name in given]
+        if wrong and not are_used:
+            raise UsageError(f"{wrong[0]} is for {of}. Leave it out.")
 
 
 def _read_queue(text: str) -> Queue:
