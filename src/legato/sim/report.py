@@ -96,7 +96,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         policy: the name of the scheme.
         num_jobs: of the workload.
         num_unfinished: jobs that have not succeeded; they are not part of the statistics of completion.
-        makespan_s: from the first submission to the last end.
+        makespan_s: from the first submission to the last end; to the end of the simulation if a job had slots then.
         allocation: slot-seconds that jobs had, divided by those of the pool in the makespan.
         useful_allocation: the same, counting only time in which workers trained and helped.
         resizes_per_job: mean number per job; ``pauses_per_job`` likewise.
@@ -142,6 +142,8 @@ def make_report(world: World, plans: Sequence[PlannedJob], scheme: Scheme) -> Re
     jobs = [world.store.jobs[job] for job in sorted(world.store.jobs)]
     begin = min((job.submitted_at for job in jobs), default=0.0)
     end = max((job.ended_at for job in jobs if job.ended_at is not None), default=begin)
+    if world.store.open:
+        end = max(end, world.ended_at)
     slot_s = dict.fromkeys(world.store.jobs, 0.0)
     for allocation in [*world.store.closed, *world.store.open.values()]:
         until = end if allocation.until is None else allocation.until

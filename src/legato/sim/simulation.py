@@ -71,6 +71,9 @@ class World:
 
     Args:
         setting: describes the platform.
+
+    Attributes:
+        ended_at: when the simulation ended.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -79,6 +82,7 @@ class World:
         self.store = MemoryLoopStore(setting.slots(), clock.now, queues=setting.queues, on_news=self._news.set)
         self.drivers = SimulatedDrivers(setting.costs, on_news=self._news.set)
         self.num_rounds = 0
+        self.ended_at = 0.0
         self._loops: list[ControlLoop] = []
 
     def make_loop(self, owner: str = "the loop", **changes: Any) -> ControlLoop:
@@ -190,7 +194,10 @@ async def _simulate(
             break
         look_at = clock.now() + setting.quiet_s
         await _sleep_until(min(look_at, limit_s, coming[0].submitted_at if coming else look_at))
+    world.ended_at = clock.now()
     await _end(turning)
+    # A report counts what was trained until now.
+    await world.drivers.reports({held.job: held.attempt for held in world.store.open.values()})
     assert not world.drivers.clashes, world.drivers.clashes
     return world
 

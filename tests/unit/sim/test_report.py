@@ -108,6 +108,14 @@ def test_a_limit_of_time_ends_it() -> None:
     found = run_scheme([plan("a", 1, 10_000)], Setting(), SCHEMES["fair"], limit_s=50.0)
     assert found.report.num_unfinished == 1
     assert found.panel.holdings[0].until is None
+    assert found.report.makespan_s == 50.0
+
+
+def test_slots_count_until_the_limit_after_the_last_end() -> None:
+    report = run_scheme([plan("a", 1, 10_000), plan("b", 1, 10)], Setting(num_slots=2), SCHEMES["fair"], limit_s=50.0)
+    (_, ended), report = report.report.jobs, report.report
+    assert ended.completion_s is not None and ended.completion_s < 20 and report.makespan_s == 50.0
+    assert 0.5 < report.useful_allocation <= report.allocation < 0.8
 
 
 def test_progress_is_reported() -> None:
