@@ -96,7 +96,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
         if self.num_steps:
             parts.append(f"{_count(self.num_steps, 'line')} of steps belong to them")
         if self.num_running:
-            parts.append(f"{_count(self.num_running, 'job')} had not ended and count with the time until then")
+            parts.append(f"{_count(self.num_running, 'job')} had not ended: the time until then counts")
         if self.num_not_run:
             parts.append(f"{_count(self.num_not_run, 'job')} left out that never ran")
         if self.num_without_slots:

@@ -55,8 +55,8 @@ def test_what_slurm_has_printed_is_read() -> None:
         ("running", 26.0, 1, 1, "legato-test", "low"),
     ]
     assert found.describe() == (
-        "read 10 jobs from 27 lines; 14 lines of steps belong to them; 1 job had not ended and count with the time "
-        "until then; 1 job left out that never ran; 1 job left out that had none of these slots"
+        "read 10 jobs from 27 lines; 14 lines of steps belong to them; 1 job had not ended: the time until "
+        "then counts; 1 job left out that never ran; 1 job left out that had none of these slots"
     )
 
 
