@@ -132,11 +132,11 @@ def explain(
     explanation = found.explain(decisions)
 
     def draw() -> RenderableType:
-        num_usable = open_client(server).pool().num_usable if found.record.stage == "queued" else None
+        pool = open_client(server).pool() if found.record.stage in ("queued", "starting", "running") else None
         losses, advice = _find_losses_and_advice(found, decisions)
         if found.record.stage == "failed":  # the explanation begins with the reason
             losses = [event for event in losses if event.reason != found.record.reason]
-        return draw_explanation(found.record, explanation, job, time.time(), losses, advice, num_usable=num_usable)
+        return draw_explanation(found.record, explanation, job, time.time(), losses, advice, pool=pool)
 
     write(explanation, output, draw)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from legato.api.jobs import Explanation, JobRecord, Plan, Spec, TrainingEvent
+    from legato.api.pool import Pool
 
 
 def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
@@ -46,7 +47,7 @@ def draw_explanation(
     losses: Sequence[TrainingEvent] = (),
     advice: Sequence[TrainingEvent] = (),
     *,
-    num_usable: int | None = None,
+    pool: Pool | None = None,
 ) -> RenderableType:
     """Draw why a job has its slots, and what the user can do.
 
@@ -57,7 +58,7 @@ def draw_explanation(
         now: seconds since 1970.
         losses: of workers, with the newest first.
         advice: of workers on the speed.
-        num_usable: usable slots of the pool; None: not known.
+        pool: of the job; None: not known.
     """
     parts: list[RenderableType] = [Text(clean(sentence)) for sentence in explanation.sentences]
     if explanation.because:
@@ -82,11 +83,11 @@ def draw_explanation(
         parts.append(Padding(table, (0, 0, 0, 2)))
     for event in advice:
         parts += ["", Text(clean(f"Speed: {event.reason}"))]
-    hint = suggest_next(job, explanation, called, num_usable)
+    hint = suggest_next(job, explanation, called, pool)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)
 
 
-def suggest_next(job: JobRecord, explanation: Explanation, called: str, num_usable: int | None = None) -> str | None:
+def suggest_next(job: JobRecord, explanation: Explanation, called: str, pool: Pool | None = None) -> str | None:
     """Suggest commands, None if there is nothing to do; arguments as in `draw_explanation`."""
     match job.stage:
         case "paused":
@@ -95,11 +96,11 @@ def suggest_next(job: JobRecord, explanation: Explanation, called: str, num_usab
             return (
                 f"The end of its logs: legato logs {called} --tail 50. The driver's log: legato logs {called} --driver"
             )
-        case "queued" if num_usable is not None and num_usable < job.min_workers:
+        case "queued" if pool is not None and pool.num_usable < job.min_workers:
             return (
-                f"The pool has {count_slots(num_usable)} that can be used, so the job cannot start with its minimum of "
-                f"{job.min_workers}, whatever its priority. To ask for less: legato scale {called} N. To see the "
-                "slots: legato slots"
+                f"The pool has {count_slots(pool.num_usable)} that can be used, so the job cannot start with its "
+                f"minimum of {job.min_workers}, whatever its priority. To ask for less: legato scale {called} N. To "
+                "see the slots: legato slots"
             )
         case "queued" | "running" | "starting" if explanation.ceiling is not None:
             return (
@@ -107,14 +108,23 @@ def suggest_next(job: JobRecord, explanation: Explanation, called: str, num_usab
                 f"{called} --queue NAME' moves it to another, 'legato queues' lists them. An admin can raise it: "
                 f"'legato queues set {job.queue} --ceiling N'."
             )
-        # Only if other jobs are the cause, a higher priority changes something.
         case "queued" | "running" | "starting" if explanation.because and _wants_more(job, explanation):
-            narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
-            return (
-                f"To get more slots sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
-                f"{narrower}. To see all jobs and their slots: legato top"
-            )
+            ways = []
+            if _can_rise(job, explanation, pool):
+                ways.append(f"'legato set {called} --priority N' (it has {job.priority}, higher is more)")
+            if job.stage == "queued" and job.min_workers > 1:
+                ways.append(f"'legato scale {called} …' to ask for less")
+            sooner = f"To get more slots sooner: {', or '.join(ways)}. " if ways else ""
+            return f"{sooner}To see all jobs and their slots: legato top"
     return None
+
+
+def _can_rise(job: JobRecord, explanation: Explanation, pool: Pool | None) -> bool:
+    """Whether a higher priority may get the job slots of others; under fair shares, only of jobs of the same user."""
+    if pool is not None and pool.policy in ("fifo", "priority"):
+        return pool.policy == "priority"
+    others = [party for party in (*explanation.because, *explanation.holders) if party.job != job.id]
+    return any(party.title.startswith(f"{job.owner}/") for party in others)
 
 
 def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -> RenderableType:

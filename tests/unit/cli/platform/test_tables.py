@@ -401,6 +401,8 @@ def test_explain_advises_loader_processes_only_while_workers_wait(
 
 def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -> None:
     jobs.canned["explain"] = explanation()
+    jobs.canned["/pool"] = POOL | {"policy": "priority", "num_usable": 4}
+    jobs.jobs["j-0000000002"] |= {"min_workers": 2}
     assert call("explain", "bert")[1] == (
         "bob/bert waits in its queue: submitted by 'bob'.\n"
         "The policy: waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/mnist.\n"
@@ -417,6 +419,26 @@ def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -
     assert any(asked.endswith("explain?limit=5") for asked in jobs.asked())
     assert "'legato set j-0000000002 --priority N'" in call("explain", "j-0000000002")[1], "the name may be another's"
     assert json.loads(call("explain", "bert", "-o", "json", "-d", "1")[1])["wanted"] == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "holder", "is_shown"),
+    [
+        ("priority", "anna/mnist", True),
+        ("fair", "anna/mnist", False),
+        ("fair", "bob/other", True),
+        ("throughput", "bobby/other", False),
+        ("fifo", "bob/other", False),
+    ],
+)
+def test_explain_suggests_a_priority_only_where_it_gets_slots_of_others(
+    jobs: Platform, call: Call, policy: str, holder: str, is_shown: bool
+) -> None:
+    jobs.canned["/pool"] = POOL | {"policy": policy}
+    jobs.canned["explain"] = explanation(holders=[{"job": None, "title": holder, "num_slots": 1}])
+    hint = call("explain", "bert")[1].splitlines()[-1]
+    assert hint.endswith("To see all jobs and their slots: legato top")
+    assert ("--priority N" in hint) is is_shown and "legato scale" not in hint, "its minimum is 1"
 
 
 def test_explain_suggests_no_priority_if_no_other_job_is_the_cause(jobs: Platform, call: Call) -> None:
@@ -853,6 +875,7 @@ def test_what_others_wrote_cannot_move_the_cursor(platform: Platform, call: Call
     evil = "a\x1b[2J\x1b]0;gone\x07\r\nb\u202ec"
     platform.add_job(1, reason=evil, decided_reason=evil, labels={"x": evil}, progress=None)
     platform.add_event("stage", evil, "j-0000000001")
+    platform.canned["/pool"] = POOL
     platform.canned["explain"] = explanation(sentences=[evil])
     for command in (["ps"], ["ps", "-o", "wide"], ["show", "mnist"], ["explain", "mnist"], ["events", "mnist"]):
         out = call(*command)[1]
