@@ -1,6 +1,7 @@
 // @vitest-environment jsdom
 import { cleanup, render } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
+import { keepApart } from "@/parts/colour";
 import { type Look, TimelineChart } from "./timeline-chart";
 
 afterEach(() => {
@@ -63,4 +64,26 @@ it("lines stand at their true heights, also equal ones, which take turns", () =>
   );
   expect(lines.slice(0, 2).map((path) => path.getAttribute("stroke-dasharray"))).toEqual(["9 9", "9 9"]);
   expect(new Set(lines.slice(2).map((path) => path.getAttribute("stroke-dashoffset"))).size).toBe(6);
+});
+
+it("a mark is on the dashes of its own job only, and under no number", () => {
+  const items = Array.from({ length: 26 }, (_, place) => ({
+    ...short,
+    key: `k-${place}`,
+    slots: [[0, 12, 24].includes(place) ? 2 : place + 5],
+  }));
+  keepApart(items.map(({ key }) => key));
+  const groups = [...draw("lines", 800, items).querySelectorAll(".timeline-line")].filter((path) =>
+    path.getAttribute("stroke-dasharray"),
+  );
+  const cores = groups.map((path) => [path.nextElementSibling].find((next) => next?.matches(".timeline-core")));
+  expect(groups.map((path) => path.getAttribute("stroke-dashoffset"))).toEqual(["0", "-9", "-18"]);
+  expect(cores.map((core) => core?.getAttribute("stroke-dasharray"))).toEqual([undefined, "1.5 25.5", "9 18"]);
+  expect(cores.map((core) => core?.getAttribute("d")).slice(1)).toEqual(
+    groups.slice(1).map((path) => path.getAttribute("d")),
+  );
+  cleanup();
+  const numbers = [...draw("gantt", 800, items).querySelectorAll<SVGTextElement>(".timeline-number")];
+  expect(numbers.length).toBe(26);
+  expect(numbers.every((number) => number.style.stroke.startsWith("var(--job-"))).toBe(true);
 });

@@ -55,6 +55,8 @@ const COUNT_LETTERS = 3;
 const MAX_LABELS = 8;
 /** Lines of equal height take turns: each is drawn for so many pixels. */
 const DASH = 9;
+const DOT = 1.5;
+const DOTS = { strokeDasharray: `${DOT} 6` };
 const LEAST_ZOOM_PX = 8;
 
 interface Frame {
@@ -277,22 +279,16 @@ function Lines({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) 
     <>
       {timeline.items.map((item, place) => (
         <g key={item.key} opacity={dimOf(item.key, lit)} style={{ stroke: jobColour(item.key) }}>
-          <path d={drawRises(lines[place] as Steps, since, until, frame.x, y)} className="timeline-line" />
+          <Line d={drawRises(lines[place] as Steps, since, until, frame.x, y)} mark={jobMark(item.key)} />
           {groupShared(shared[place] ?? []).map(({ num, at, spans }) => (
-            <path
+            <Line
               key={`${num} ${at}`}
               d={spans.map(({ from, to, value }) => `M${frame.x(from)} ${y(value)}H${frame.x(to)}`).join("")}
-              className="timeline-line"
-              {...(num > 1 ? { strokeDasharray: `${DASH} ${DASH * (num - 1)}`, strokeDashoffset: -DASH * at } : {})}
+              mark={jobMark(item.key)}
+              num={num}
+              at={at}
             />
           ))}
-          {jobMark(item.key) && (
-            <path
-              d={drawSteps(cutSteps(lines[place] as Steps, since, until), until, frame.x, y)}
-              className="timeline-core"
-              data-mark={jobMark(item.key)}
-            />
-          )}
           {frame.letters > 0 && valueAt(stepsOf(item), until) > 0 && (
             <>
               <path
@@ -313,6 +309,26 @@ function Lines({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) 
           )}
         </g>
       ))}
+    </>
+  );
+}
+
+interface LineProps {
+  d: string;
+  mark: number | undefined;
+  /** Number of lines that take turns here, and the turn of this one. */
+  num?: number;
+  at?: number;
+}
+
+/** A part of a line, with the mark of its job on its own dashes only. */
+function Line({ d, mark, num = 1, at = 0 }: LineProps) {
+  const dashes = num > 1 ? { strokeDasharray: `${DASH} ${DASH * (num - 1)}`, strokeDashoffset: -DASH * at } : undefined;
+  const dots = num > 1 ? { strokeDasharray: `${DOT} ${DASH * num - DOT}`, strokeDashoffset: -DASH * (at + 0.4) } : DOTS;
+  return (
+    <>
+      <path d={d} className="timeline-line" {...dashes} />
+      {mark && <path d={d} className="timeline-core" {...(mark === 1 ? dots : dashes)} />}
     </>
   );
 }
@@ -390,7 +406,13 @@ function Bars({ timeline, since, until, lit, frame }: Inner) {
                   <rect {...place} fill={jobColour(item.key)} />
                   {mark && <rect {...place} fill={`url(#mark-${mark})`} />}
                   {to - from > 18 && (
-                    <text x={(from + to) / 2} y={top + 17} textAnchor="middle" className="timeline-number">
+                    <text
+                      x={(from + to) / 2}
+                      y={top + 17}
+                      textAnchor="middle"
+                      className="timeline-number"
+                      style={{ stroke: jobColour(item.key) }}
+                    >
                       {span.value}
                     </text>
                   )}
