@@ -272,6 +272,12 @@ def test_a_definition_that_a_browser_copies_has_the_same_numbers(platform: Platf
     assert json.dumps(plain["parameters"]) == json.dumps(sent)
     body = {"name": "x", "command": "train.py", "directory": "/d", "clone_of": "d-0"}
     check_problem(platform.ask("POST", f"projects/{digits['id']}/definitions", body), 404, "not-found", "d-0")
+    # A definition in a project of others is not read: its numbers would tell what they are.
+    hidden = define(platform, make(platform, "projects", name="Hidden"), name="secret", parameters={"scale": 1.0})
+    for ref in (hidden["id"], "secret"):
+        body |= {"clone_of": ref, "parameters": {"scale": 1}}
+        answer = platform.ask("POST", f"projects/{digits['id']}/definitions", body, who="ben")
+        check_problem(answer, 404, "not-found", ref)
 
 
 # ---------------------------------------------------------------- what is refused
