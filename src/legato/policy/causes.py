@@ -16,6 +16,7 @@ from legato.policy.claim_sizes import weigh_step
 from legato.policy.claims import Claim, Needs, SortedSnapshot, User
 from legato.policy.curves import find_gain, is_measured
 from legato.policy.rules import Policy, Rules
+from legato.policy.share import Bounds, share_out
 from legato.policy.sizes import fit_size, next_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
 from legato.policy.users import group_by_queue
@@ -262,13 +263,33 @@ class Causes:
             if not num_others:
                 # With slots left, it is at a ceiling, and the next number of workers that helps does not fit.
                 return _explain_useless(claim) if self._unused and claim.job.num_micro_batches else Cause(self._all)
+            larger = next_size(claim.job, claim.target)
+            if larger is not None and claim.target < self._pool.queues[queue].floor < larger <= claim.hi:
+                return _explain_useless(claim)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
+            if self._has_less_than_share(queue):
+                return Cause(f"the slots that the minimums of {beside} leave")
             return Cause(f"the fair share of queue '{queue}', next to {beside}")
         among = self._among[queue]
         if self._shares_with_users(claim):
             return self._explain_user(claim, among)
         return self._explain_peers(claim, peers, among)
+
+    def _has_less_than_share(self, queue: str) -> bool:
+        """Whether a queue has less than its share because the jobs of all others have just their minimums."""
+        others = [claim for name, claims in self._inside.items() if name != queue for claim in claims]
+        if self._unused or any(claim.target > claim.lo for claim in others):
+            return False
+        bounds = []
+        for name, claims in self._inside.items():
+            limits = self._pool.queues[name]
+            most = min(sum(claim.hi for claim in claims), limits.ceiling or self._pool.capacity)
+            bounds.append(Bounds(limits.weight, min(limits.floor, most), most))
+        if sum(bound.lo for bound in bounds) > self._pool.capacity:
+            return False
+        share = dict(zip(self._inside, share_out(self._pool.capacity, bounds), strict=True))[queue]
+        return share >= self._queues[queue] + 1
 
     def _explain_peers(self, claim: Claim, peers: Peers, among: str) -> Cause:
         """Explain how a job that could use more slots shares with others.

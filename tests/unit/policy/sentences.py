@@ -130,9 +130,10 @@ GRAMMAR: Final = {
     "own_best": "it is ",
     "tries": "it tries <n:mine> workers?, and <title:partner> <n:theirs>, to measure their speeds",
     "useless": "<n:first>(?: to <n:last>)? workers would be no faster than <n:has> with its <n:total> micro-batches",
-    "share": "(?:<all_slots>|<queue_ceiling>|<queue_share>|<order_share>|<left_by>|<of_user>|<by_peers>)",
+    "share": "(?:<all_slots>|<queue_ceiling>|<queue_share>|<queue_rest>|<order_share>|<left_by>|<of_user>|<by_peers>)",
     "all_slots": "all that <whole> has",
     "queue_ceiling": "the ceiling of queue '<word:queue>', <n:ceiling> slots?",
+    "queue_rest": "the slots that the minimums of (?:queue '<word:other>'|<n:number> other queues) leave",
     "queue_share": "the fair share of queue '<word:queue>', next to (?:queue '<word:other>'|<n:number> other queues)",
     "order_share": "its share by (?:priority|submission) of the <n:ceiling> slots? that queue '<word:queue>' can have "
     "at most, shared with <names:others>",

@@ -562,8 +562,19 @@ class _Check(PlaceChecks):
         assert self._inside() == [self._job]
 
     def see_queue_share(self, part: Part) -> None:
-        assert self._truth.rules.policy.is_fair
-        assert part.parts["queue"].text == self._job.queue and self._inside() == [self._job]
+        assert part.parts["queue"].text == self._job.queue
+        self._check_beside(part)
+
+    def see_queue_rest(self, part: Part) -> None:
+        self._check_beside(part)
+        others = [job for job in self._same_kind() if job.queue != self._job.queue]
+        assert all(self._truth.wanted[job.id] == smallest_size(job) for job in others)
+        has = sum(self._truth.wanted[job.id] for job in others) + self._wanted
+        assert has == self._truth.capacity[self._kind]
+
+    def _check_beside(self, part: Part) -> None:
+        """Check the other queues beside the only job of a queue."""
+        assert self._truth.rules.policy.is_fair and self._inside() == [self._job]
         others = {job.queue for job in self._same_kind()} - {self._job.queue}
         assert part.number("number", 1) == len(others)
         assert not part.has("other") or {part.parts["other"].text} == others
