@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN: Final = "-"
 _HOUR_S: Final = 3600.0
+_KEPT_S: Final = 90 * 24 * _HOUR_S
+"""As `legato.control.store.usage.KEPT_S`, which takes long to import."""
 
 
 def shares(
@@ -40,6 +42,8 @@ def shares(
     over_s = None if over is None else read_duration(over, "--over")
     if over_s is not None and over_s < _HOUR_S:
         raise UsageError(f"Cannot show the use in {over}: use is counted by hour. Write --over 1h or more.")
+    if over_s is not None and over_s > _KEPT_S:
+        raise UsageError(f"Cannot show the use in {over}: use is kept for 90 days. Write --over 90d or less.")
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MAX_SLOTS: Final = 100_000
 _MAX_JOBS: Final = 100_000
+_MAX_QUEUES_NAMED: Final = 10
 _OFF: Final = "[default: off]"
 _NODES: Final = re.compile(r"(?:(?P<count>\d{1,6})x)?(?P<size>\d{1,6})")
 _QUEUE: Final = re.compile(r"(?P<name>[^:]+):(?P<facts>[^:]+)")
@@ -235,6 +236,7 @@ def simulate(
         found = _read_all(workload, random)
     else:
         found = _draw_all(random, random_kind, range(seed, seed + seeds), mean_gap, setting.num_slots)
+    _check_queues(setting.queues, {plan.queue for _, plans in found for plan in plans})
     if at_most_asked:
         found = [(title, [plan.at_most_asked() for plan in plans]) for title, plans in found]
     if draw is not None and len(found) > 1:
@@ -273,6 +275,14 @@ def _check_options(context: typer.Context, *, is_imported: bool, is_drawn: bool)
         wrong = [f"--{name.replace('_', '-')}" for name in names if name in given]
         if wrong and not are_used:
             raise UsageError(f"{wrong[0]} is for {of}. Leave it out.")
+
+
+def _check_queues(queues: Iterable[Queue], used: Collection[str]) -> None:
+    """Raise an error if no job is in one of some queues: its name may have a typing error."""
+    for queue in queues:
+        if queue.name not in used:
+            named = ", ".join(sorted(used)[:_MAX_QUEUES_NAMED])
+            raise UsageError(f"No job is in queue '{queue.name}'. The queues of the jobs are: {named}.")
 
 
 def _read_queue(text: str) -> Queue:

@@ -25,11 +25,12 @@ from tests.unit.cli.conftest import Call
 from tests.unit.client.platform import NOW, TOKEN, URL, Platform, stream
 
 from legato.cli import main
-from legato.cli.platform import attach, completion, login
+from legato.cli.platform import attach, completion, login, sharing
 from legato.cli.terminal.formatting import render_clock
 from legato.client import servers
 from legato.client.retries import NotTrusted
 from legato.client.servers import KnownServers, Server, find_file, read_known
+from legato.control.store.usage import KEPT_S
 from legato.core.errors import UsageError
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.system.certificates import make_authority
@@ -565,6 +566,9 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     assert call("shares", "--over", "7d")[1] == "No user has used a slot in that time.\n"
     code, _, error = call("shares", "--over", "59m")
     assert code == 2 and "the use in 59m: use is counted by hour. Write --over 1h or more." in error
+    code, _, error = call("shares", "--over", "91d")
+    assert code == 2 and "the use in 91d: use is kept for 90 days. Write --over 90d or less." in error
+    assert sharing._KEPT_S == KEPT_S
     platform.canned["/moves"] = {"items": []}
     assert call("moves")[1] == "No job got or gave up a GPU in that time.\n"
     move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}

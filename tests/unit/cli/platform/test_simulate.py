@@ -210,6 +210,7 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         (["two.csv", "--queue", "night"], "Write, for example, night:weight=2,floor=1,ceiling=8"),
         (["two.csv", "--queue", "night:weight=heavy"], "'heavy' is not a number"),
         (["two.csv", "--queue", "night:speed=2"], "'speed=2'. Give weight, floor and ceiling"),
+        (["two.csv", "--queue", "nihgt:weight=2"], "No job is in queue 'nihgt'. The queues of the jobs are: default."),
         (["two.csv", "--queue", "night:floor=4,ceiling=2"], "a ceiling not below the floor"),
         (["two.csv", "--draw", "two.jpeg"], "Give a name that ends in .svg or .png"),
         (["two.csv", "--draw", "none/two.svg"], "there is no folder"),
