@@ -24,6 +24,7 @@ from legato.core.warm import NODE_VARIABLE
 from legato.train.membership.connection import Leave
 from legato.train.membership.link import Link
 from legato.train.process import faults, job
+from legato.train.process.name_services import load_name_services
 from legato.train.process.output import OutputGuard
 from legato.train.process.program_sources import Snapshot, compile_source, read_snapshot, run_from
 
@@ -37,6 +38,7 @@ def main(program: list[str]) -> NoReturn:
     Args:
         program: the script and its arguments, as in ``sys.argv``.
     """
+    load_name_services()
     worker = int(os.environ["LEGATO_WORKER"])
     faults.plan(worker, os.environ.get("LEGATO_FAULTS", ""))
     # The program does not need the variable, and programs may print their environment.
