@@ -263,8 +263,9 @@ class Causes:
             if not num_others:
                 # With slots left, it is at a ceiling, and the next number of workers that helps does not fit.
                 return _explain_useless(claim) if self._unused and claim.job.num_micro_batches else Cause(self._all)
-            larger = next_size(claim.job, claim.target)
-            if larger is not None and claim.target < self._pool.queues[queue].floor < larger <= claim.hi:
+            each, larger = claim.job.gpus_per_worker, next_size(claim.job, claim.target) or 0
+            has_gap = larger > claim.target + each  # more workers help, but not one more
+            if has_gap and claim.target < self._pool.queues[queue].floor < larger <= claim.hi:
                 return _explain_useless(claim)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"

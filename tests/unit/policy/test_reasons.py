@@ -197,6 +197,12 @@ STATIC = make_job("u/c", 4, at=2.0, elastic=False)
             rested(8, [make_job("u/a", 8, num_micro_batches=8, queue="day"), make_job("u/b", 8)], (FLOOR_OF_SIX,)),
             {"a": "4 of up to 8 slots: 5 to 7 workers would be no faster than 4 with its 8 micro-batches"},
         ),
+        (  # 1 slot more would be no worker
+            rested(
+                6, [make_job("u/a", 4, gpus_per_worker=2), make_job("u/b", 8, queue="b")], (Queue(name="all", floor=3),)
+            ),
+            {"a": "2 of up to 8 slots: the fair share of queue 'all', next to queue 'b'"},
+        ),
         (  # 1 slot more would not help it, and 2 do not fit
             rested(8, [make_job("u/a", 4, num_micro_batches=4)], (Queue(name="all", ceiling=3),)),
             {"a": "2 of up to 4 slots: 3 workers would be no faster than 2 with its 4 micro-batches"},
