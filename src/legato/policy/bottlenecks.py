@@ -14,7 +14,7 @@ from typing import Final
 
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names, without
 from legato.policy.claim_sizes import rank
-from legato.policy.claims import Claim, Limits, SortedSnapshot, ignore_holders, list_limits, set_limits
+from legato.policy.claims import Claim, Limits, SortedSnapshot, find_room, ignore_holders, list_limits, set_limits
 from legato.policy.crowds import Crowd, Flow
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
@@ -67,10 +67,10 @@ def _lower_limits(pool: SortedSnapshot, rules: Rules, before: Limits) -> Plan:
         is_wide = any(claim.target and claim.job.gpus_per_worker > 1 for claim in pool.claims)
         plan = Plan(pool) if is_wide else None
         crowds = _make_flow(pool, plan).crowds
-        plan = plan or (None if crowds else Plan(pool))
-        short = [] if plan is None else plan.list_short()
-        if plan is not None and not crowds and not short:
-            return _explain_stopped(stopped, plan)
+        if not crowds:
+            plan = plan or Plan(pool)
+            if not plan.list_short():
+                return _explain_stopped(stopped, plan)
         if repetition >= _MAX_REPETITIONS:
             # Jobs outside a crowd get what it leaves and may be in the next one, so this could go on for long.
             won.clear()
@@ -79,12 +79,12 @@ def _lower_limits(pool: SortedSnapshot, rules: Rules, before: Limits) -> Plan:
             ignore_holders(pool)
             set_limits(pool, before)
             decide_all(pool, rules)
-        elif crowds:
+            continue
+        if crowds:
             _divide(pool, crowds, rules, won)
-            decide_targets(pool, rules)
         elif plan is not None:
-            _limit(pool, plan, short, won)
-            decide_targets(pool, rules)
+            _limit(pool, plan, won)
+        decide_targets(pool, rules)
     return _explain_stopped(stopped, Plan(pool))
 
 
@@ -195,13 +195,7 @@ def _raise_limits(
         find: says whether a claim can have so many more, and reserves these.
         unused: slots of the pool that no claim uses.
     """
-    used = dict.fromkeys(pool.queues, 0)
-    for claim in pool.claims:
-        used[claim.job.queue] += claim.target
-    room = {
-        name: unused if queue.ceiling is None else queue.ceiling - pool.elsewhere.get(name, 0) - used[name]
-        for name, queue in pool.queues.items()
-    }
+    room = find_room(pool)
     raised: dict[str, Claim] = {}
     steps = [(_rank(claim, rules), claim) for claim in limited]
     heapq.heapify(steps)
@@ -249,9 +243,9 @@ def _divide(pool: SortedSnapshot, crowds: Sequence[Crowd], rules: Rules, won: di
             break
 
 
-def _limit(pool: SortedSnapshot, plan: Plan, short: Sequence[Claim], won: dict[str, Limits]) -> None:
+def _limit(pool: SortedSnapshot, plan: Plan, won: dict[str, Limits]) -> None:
     """Limit claims that cannot be placed to what fits. A job with its minimum keeps that."""
-    for claim in short:
+    for claim in plan.list_short():
         claim.hi = max(fit_size(claim.job, plan.count_slots(claim)), fit_size(claim.job, claim.held))
         claim.limit = explain_left(claim.job, plan.left)
         if _give_back(pool, [claim], won):

@@ -259,6 +259,18 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     users: Mapping[tuple[str, str], User] = {}
 
 
+def find_room(pool: SortedSnapshot) -> dict[str, int]:
+    """Return how many slots each queue may have besides the targets of its claims; without a ceiling, all slots."""
+    room = {
+        name: pool.capacity if queue.ceiling is None else queue.ceiling - pool.elsewhere.get(name, 0)
+        for name, queue in pool.queues.items()
+    }
+    for claim in pool.claims:
+        if pool.queues[claim.job.queue].ceiling is not None:
+            room[claim.job.queue] -= claim.target
+    return room
+
+
 Limits = dict[str, tuple[int, str, tuple[str, ...]]]
 """Of each job the most slots that it can use, why it can use no more, and the jobs that are the causes."""
 

@@ -50,10 +50,6 @@ class FreeSlots:
         """Whether all of these slots are left."""
         return all(slot in self._by_node.get(slot.node, ()) for slot in slots)
 
-    def count_on(self, node: str) -> int:
-        """Return how many slots of a node are left."""
-        return len(self._by_node.get(node, ()))
-
     def give(self, slots: Iterable[Slot]) -> None:
         """Add slots."""
         nodes = set()

@@ -14,7 +14,7 @@ import msgspec
 
 from legato.policy.admission import Budget, ranks, usable_floors
 from legato.policy.causes import count, explain_needs, name_owners
-from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot
+from legato.policy.claims import Claim, Limits, Needs, SortedSnapshot, find_room
 from legato.policy.rooms import divide_room, limit_all
 from legato.policy.rules import Rules
 from legato.policy.users import find_shares
@@ -146,16 +146,12 @@ def overtakes(pool: SortedSnapshot, rules: Rules, before: Limits) -> bool:
     """
     if rules.policy.is_fair:
         return False
-    by_queue = dict.fromkeys(pool.queues, 0)
-    for claim in pool.claims:
-        by_queue[claim.job.queue] += claim.target
-    waiting = set[str]()
-    for claim in pool.claims:
-        queue = claim.job.queue
-        ceiling = pool.queues[queue].ceiling
-        room = claim.lo if ceiling is None else ceiling - pool.elsewhere.get(queue, 0) - by_queue[queue]
-        if claim.hi < claim.lo <= min(before[claim.job.id][0], room):
-            waiting.add(claim.job.id)
+    room = find_room(pool)
+    waiting = {
+        claim.job.id
+        for claim in pool.claims
+        if claim.hi < claim.lo <= min(before[claim.job.id][0], room[claim.job.queue])
+    }
     return bool(waiting) and _is_overtaken(pool, rules, Used(pool.owned), waiting)
 
 

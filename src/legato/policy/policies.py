@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from legato.policy.bottlenecks import decide_together
 from legato.policy.causes import count
-from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.claims import Claim, SortedSnapshot, find_room
 from legato.policy.due import set_due
 from legato.policy.kinds import divide
 from legato.policy.long_jobs import weigh_long_jobs
@@ -52,11 +52,8 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         pool.elsewhere = {name: number - spare.get(name, 0) for name, number in pool.elsewhere.items()}
         moments.append(_decide_on(pool, rules))
         if pool.elsewhere:
-            used = dict.fromkeys(pool.queues, 0)
-            for claim in pool.claims:
-                used[claim.job.queue] += claim.target
-            for name, number in pool.elsewhere.items():
-                spare[name] = max((pool.queues[name].ceiling or 0) - number - used[name], 0)
+            room = find_room(pool)
+            spare.update({name: max(room[name], 0) for name in pool.elsewhere})
         explainer = Explainer(pool, rules)
         claims += pool.claims
         made.update({claim.job.id: _decide_one(claim, pool, explainer) for claim in pool.claims})

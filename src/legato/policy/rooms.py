@@ -32,13 +32,13 @@ def limit_all(claims: Sequence[Claim], group: Sequence[Claim], shared: str) -> N
     for claim in claims:
         if claim.target < claim.hi:
             claim.hi = claim.target
-            claim.limit, claim.limit_because = explain_limit(claim, claim.hi, group, shared)
+            claim.limit, claim.limit_because = _explain_limit(claim, group, shared)
 
 
-def explain_limit(claim: Claim, size: int, group: Sequence[Claim], shared: str) -> tuple[str, tuple[str, ...]]:
-    """Explain why a claim has no more than ``size`` of the slots that a group shares, and name the causes."""
+def _explain_limit(claim: Claim, group: Sequence[Claim], shared: str) -> tuple[str, tuple[str, ...]]:
+    """Explain why a claim has no more than its target of the slots that a group shares, and name the causes."""
     others, num_others = without(group, claim), len(group) - 1
-    if size:
+    if claim.target:
         told = f"its share of the {shared}"
         told += f", with {names(others, num_others)}" if others else ""
     else:

@@ -75,15 +75,15 @@ def _share_scarce(pool: SortedSnapshot, rules: Rules, at_once: Mapping[Needs, di
         some = min((refused_by[node] for node in nodes), key=len) if nodes else restricted
         if owner is not None and not nodes:
             some = sorted([*guests, *by_owner.get(owner, ())], key=operator.attrgetter("order"))
-        needing = [
+        group = [
             claim
             for claim in some
-            if claim.job.gpus_per_worker >= each
+            if claim.hi >= claim.lo
+            and claim.job.gpus_per_worker >= each
             and (not labels or labels <= claim.job.labels.items())
             and (not nodes or nodes <= claim.job.refusals.keys())
             and (owner is None or claim.job.owner == owner or claim.job.owner not in claim.owners)
         ]
-        group = [claim for claim in needing if claim.hi >= claim.lo]
         if sum([claim.hi for claim in group]) > room:
             divide_room(pool, group, room, rules)
             limit_all(group, group, f"{count(room)} for {explain_needs(needs)}")
