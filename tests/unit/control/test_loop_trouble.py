@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -145,18 +145,24 @@ def test_who_begins_to_decide_says_so_before_it_reads_anything() -> None:
     on_a_platform(story)
 
 
+def reading_for(took_s: float, world: World, rounds: list[float] | None = None) -> Callable[..., Any]:
+    """Run functions as a loop's threads do; reading takes so long. ``rounds``: gets the moments at which it begins."""
+
+    async def slowly(function: Any, *arguments: Any) -> Any:
+        if function == world.store.read_facts:
+            if rounds is not None:
+                rounds.append(clock.now())
+            await asyncio.sleep(took_s)
+        return function(*arguments)
+
+    return slowly
+
+
 def test_rounds_that_take_long_leave_most_of_the_time_to_others() -> None:
     async def story(world: World) -> None:
         rounds: list[float] = []
-
-        async def slowly(function: Any, *arguments: Any) -> Any:
-            if function == world.store.read_facts:
-                rounds.append(clock.now())
-                await asyncio.sleep(0.1)
-            return function(*arguments)
-
         woken = asyncio.Event()
-        loop = world.make_loop(in_thread=slowly)
+        loop = world.make_loop(in_thread=reading_for(0.1, world, rounds))
         turning: asyncio.Task[None] = asyncio.create_task(run(loop, woken))
         for _ in range(400):
             woken.set()
@@ -175,15 +181,8 @@ def test_rounds_that_take_long_leave_most_of_the_time_to_others() -> None:
 def test_rounds_that_take_longer_than_the_interval_leave_half_of_the_time_and_keep_the_lease(is_woken: bool) -> None:
     async def story(world: World) -> None:
         rounds: list[float] = []
-
-        async def slowly(function: Any, *arguments: Any) -> Any:
-            if function == world.store.read_facts:
-                rounds.append(clock.now())
-                await asyncio.sleep(4.9)
-            return function(*arguments)
-
         woken = asyncio.Event()
-        loop = world.make_loop(in_thread=slowly, lease_s=10.0)
+        loop = world.make_loop(in_thread=reading_for(4.9, world, rounds), lease_s=10.0)
         other = world.make_loop(owner="another server", lease_s=10.0)
         running: asyncio.Task[None] = asyncio.create_task(loop.run(1.0, woken))
         for _ in range(160):
@@ -203,18 +202,13 @@ def test_a_start_goes_on_in_the_rest_after_a_long_round_until_the_lease_is_lost(
         world.submit(make_plan("job"))
         start = world.drivers.start
 
-        async def slowly(function: Any, *arguments: Any) -> Any:
-            if function == world.store.read_facts:
-                await asyncio.sleep(4.0)
-            return function(*arguments)
-
         async def copy_and_start(*arguments: Any) -> None:
             await asyncio.sleep(4.0 if is_lost else 6.0)  # until before and after the end of half of the lease
             await start(*arguments)
 
         with pytest.MonkeyPatch.context() as patching:
             patching.setattr(world.drivers, "start", copy_and_start)
-            loop = world.make_loop(in_thread=slowly, lease_s=10.0)
+            loop = world.make_loop(in_thread=reading_for(4.0, world), lease_s=10.0)
             running = asyncio.create_task(loop.run(1.0, asyncio.Event()))
             await asyncio.sleep(9.0)
             assert not world.drivers.attempts
@@ -317,12 +311,7 @@ def test_rounds_that_take_longer_than_half_of_a_lease_start_jobs_all_the_same() 
     async def story(world: World) -> None:
         job = world.submit(make_plan("job"))
 
-        async def slowly(function: Any, *arguments: Any) -> Any:
-            if function == world.store.read_facts:
-                await asyncio.sleep(6.0)
-            return function(*arguments)
-
-        await turn(world, 60.0, in_thread=slowly, lease_s=10.0)
+        await turn(world, 60.0, in_thread=reading_for(6.0, world), lease_s=10.0)
         assert stage_of(world, job) is Stage.RUNNING
         assert world.store.lease is not None and world.store.lease.fence == 1
 
