@@ -86,3 +86,52 @@ def test_all_targets_can_be_placed_in_a_pool_with_many_crowds(seed: int) -> None
     decisions = decide(Snapshot(now=1000.0, slots=slots, jobs=jobs, nodes=nodes), EAGER).decisions
     assert [len(each.slots) for each in decisions] == [each.wanted for each in decisions]
     assert sum(len(each.slots) for each in decisions) == len(slots)
+
+
+def test_a_job_leaves_a_slot_for_another_that_needs_it() -> None:
+    """early could have n0 or n1, late needs n0 and n2. early gets n0 first and leaves it for the only slot of n1."""
+    nodes = [Node(name=f"n{index}") for index in range(3)]
+    slots = [Slot(id=f"{node.name}/0", node=node.name) for node in nodes]
+    early = make_job("ann/early", 1, refusals={"n2": "no data"})
+    late = make_job("ann/late", 2, at=1.0, refusals={"n1": "no data"})
+    snapshot = Snapshot(now=0.0, slots=tuple(slots), jobs=(early, late), nodes=tuple(nodes))
+    (pool,) = divide(snapshot, EAGER)
+    assert not Flow(pool, {"early": 1, "late": 2}, {}).crowds
+    (crowd,) = Flow(pool, {"early": 2, "late": 2}, {}).crowds
+    assert ([claim.job.id for claim in crowd.claims], crowd.nodes, crowd.room) == (
+        ["early", "late"],
+        ["n0", "n1", "n2"],
+        3,
+    )
+
+
+def test_a_slot_is_left_once() -> None:
+    """early leaves n0 for n1; it has nothing more to leave there, although n3 is free for it too."""
+    nodes = [Node(name=f"n{index}") for index in range(5)]
+    slots = [Slot(id=f"{node.name}/0", node=node.name) for node in nodes]
+    early = make_job("ann/early", 1, refusals={"n2": "no data", "n4": "no data"})
+    late = [
+        make_job(f"ann/{name}", 2, at=1.0, refusals={"n1": "no data", "n3": "no data"}) for name in ("late", "later")
+    ]
+    snapshot = Snapshot(now=0.0, slots=tuple(slots), jobs=(early, *late), nodes=tuple(nodes))
+    (pool,) = divide(snapshot, EAGER)
+    (crowd,) = Flow(pool, {"early": 1, "late": 2, "later": 2}, {}).crowds
+    assert ([claim.job.id for claim in crowd.claims], crowd.nodes, crowd.room) == (
+        ["late", "later"],
+        ["n0", "n2", "n4"],
+        3,
+    )
+
+
+def test_two_jobs_do_not_move_to_one_slot() -> None:
+    """left could leave n0, and right could leave n2, each for n3, which has one slot."""
+    nodes = [Node(name=f"n{index}") for index in range(4)]
+    slots = [Slot(id=f"{node.name}/0", node=node.name) for node in nodes]
+    left = make_job("ann/left", 1, refusals={"n1": "no data", "n2": "no data"})
+    right = make_job("ann/right", 1, refusals={"n0": "no data", "n1": "no data"})
+    wide = make_job("ann/wide", 3, at=1.0, refusals={"n3": "no data"})
+    snapshot = Snapshot(now=0.0, slots=tuple(slots), jobs=(left, right, wide), nodes=tuple(nodes))
+    (pool,) = divide(snapshot, EAGER)
+    assert not Flow(pool, {"left": 1, "right": 1, "wide": 2}, {}).crowds
+    (crowd,) = Flow(pool, {"left": 1, "right": 1, "wide": 3}, {}).crowds
+    assert ([claim.job.id for claim in crowd.claims], crowd.room) == (["left", "right", "wide"], 4)
