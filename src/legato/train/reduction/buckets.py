@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import sys
 import threading
 from collections.abc import Sequence
 from itertools import accumulate, repeat
@@ -303,21 +304,25 @@ class OwnSum:
 
 
 def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """Return gradients that may be changed in place, contiguous and each with memory of its own."""
-    seen: set[int] = set()
+    """Return gradients that may be changed in place, contiguous and each with memory of its own.
+
+    Args:
+        gradients: only this list has them, unless the program keeps one too or two parameters have one gradient.
+    """
+    counts = list(map(sys.getrefcount, gradients))
     for index, gradient in enumerate(gradients):
-        if gradient is None:
-            continue
-        # Gradients of two parameters may be one tensor; two tensors with one memory have none of their own.
-        if (
-            id(gradient) in seen
+        if gradient is not None and (
+            counts[index] > _NUM_REFERENCES
             or gradient.requires_grad
             or not gradient.is_contiguous()
             or not torch_private.has_own_memory(gradient)
         ):
             gradients[index] = gradient.detach().clone(memory_format=torch.contiguous_format)
-        seen.add(id(gradient))
     return gradients
+
+
+# Of a tensor that only one list has; versions of Python count differently.
+_NUM_REFERENCES: Final = max(map(sys.getrefcount, [torch.empty(0)]))
 
 
 def _add_in_place(totals: list[torch.Tensor | None], gradients: list[torch.Tensor | None]) -> None:

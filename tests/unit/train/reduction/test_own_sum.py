@@ -35,8 +35,7 @@ class Fills(torch.autograd.Function):
 
 def compute(weight: nn.Parameter, value: float, give: Callable[[], torch.Tensor]) -> list[torch.Tensor | None]:
     Fills.apply(torch.ones((), requires_grad=True), weight, (value, give)).backward()  # type: ignore[no-untyped-call]
-    gradient, weight.grad = weight.grad, None
-    return [gradient]
+    return take(weight)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,34 @@ def test_gradients_of_ordinary_layers_are_not_copied() -> None:
         nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 2)
     )
     model(torch.randn(2, 1, 4, 4)).sum().backward()
-    gradients = [parameter.grad for parameter in model.parameters()]
+    addresses = [parameter.grad.data_ptr() for parameter in model.parameters() if parameter.grad is not None]
     total = OwnSum()
-    total.add(0, list(gradients), 1.0)
-    for before, after in zip(gradients, total.total((), 1.0), strict=True):
-        assert before is not None and after is not None and before.data_ptr() == after.data_ptr()
+    total.add(0, take(*model.parameters()), 1.0)
+    assert [gradient.data_ptr() for gradient in total.total((), 1.0) if gradient is not None] == addresses
+
+
+def take(*parameters: nn.Parameter) -> list[torch.Tensor | None]:
+    gradients = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    return gradients
+
+
+def test_a_gradient_that_the_program_keeps_does_not_change() -> None:
+    weight, total = nn.Parameter(torch.zeros(4)), OwnSum()
+    kept = []
+    for leaf in range(2):
+        (weight * (leaf + 1)).sum().backward()
+        kept.append(weight.grad)
+        total.add(leaf, take(weight), 1.0)
+    (found,) = total.total((), 0.5)
+    assert found is not None and found.tolist() == [1.5] * 4
+    assert [each.tolist() for each in kept if each is not None] == [[1.0] * 4, [2.0] * 4]
+
+
+def test_two_parameters_with_one_gradient_are_summed_apart() -> None:
+    first, second, total = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4)), OwnSum()
+    for leaf in range(2):
+        first.grad = second.grad = torch.ones(4)
+        total.add(leaf, take(first, second), 1.0)
+    assert [each.tolist() for each in total.total((), 1.0) if each is not None] == [[2.0] * 4] * 2
