@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import operator
 import os
 import threading
@@ -234,6 +235,15 @@ def has_own_memory(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
     # Used by the tensor and by the variable above. Memory of NumPy cannot be resized.
     return storage.nbytes() == tensor.nbytes and storage.resizable() and _use_count(storage._cdata) <= 2
+
+
+def count_uses(tensor: torch.Tensor) -> float:
+    """Return how many tensors use the memory of a tensor, and one more.
+
+    Why: the program may keep a view of a gradient, whose memory Legato would write again in the next step. If missing:
+    NaN, which is no number that was counted before.
+    """
+    return math.nan if _use_count is None else _use_count(tensor.untyped_storage()._cdata)
 
 
 _use_count: Final[Callable[[int], int] | None] = getattr(torch._C, "_storage_Use_Count", None)

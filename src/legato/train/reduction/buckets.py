@@ -33,6 +33,8 @@ _CACHED_BYTES: Final = 2**18
 # torch aligns new tensors to 64 bytes on the CPU and to 512 on CUDA. Kernels may add up in another order where a tensor
 # lies otherwise, so the gradients that the program sees are aligned alike with one worker and with many.
 _ALIGNMENT: Final = 512
+# Of a tensor that only one list has; versions of Python count differently.
+_NUM_REFERENCES: Final = max(map(sys.getrefcount, [torch.empty(0)]))
 
 
 class Bucket:
@@ -44,7 +46,8 @@ class Bucket:
         positions: the parameters' places in the layout's flat list of parameters.
 
     Attributes:
-        gradient_views: one tensor per parameter, of its shape, always the same memory; `make_gradient` makes them.
+        gradient_views: one tensor per parameter, of its shape, in the same memory in each step unless the program
+            keeps one of them; `make_gradient` makes them.
     """
 
     def __init__(self, index: int, parameters: Sequence[torch.nn.Parameter], positions: Sequence[int]) -> None:
@@ -59,6 +62,8 @@ class Bucket:
         self.gradient_views: list[torch.Tensor] = []
         self._making = threading.Lock()
         self._cuts: dict[tuple[int, ...], tuple[list[list[int]], list[torch.Tensor]]] = {}
+        # How many of Legato's own tensors use the memory of the gradients. None: it was not written yet.
+        self._num_uses: float | None = None
 
     def make_gradient(self) -> None:
         """Make this rank's gradients, if there are none: zeros, written once so that the system has given the memory.
@@ -81,10 +86,13 @@ class Bucket:
             pieces: of the sum; together they make up ``[numel]``.
             scale: the factor.
         """
+        if self._is_kept():
+            self.free()
         self.make_gradient()
         sizes = tuple(piece.numel() for piece in pieces)
         if sizes not in self._cuts:
             self._cuts = {sizes: self._cut(sizes)}
+        self._num_uses = torch_private.count_uses(self.gradient_views[0])
         lengths, targets = self._cuts[sizes]
         sources = [part for piece, parts in zip(pieces, lengths, strict=True) for part in torch.split(piece, parts)]
         if self.device.type == "cuda" and targets:
@@ -94,6 +102,15 @@ class Bucket:
             return
         for source, target in zip(sources, targets, strict=True):
             torch.mul(source, scale, out=target)
+
+    def _is_kept(self) -> bool:
+        """Return whether the program keeps a gradient of an earlier step, or a tensor that shares its memory."""
+        if self._num_uses is None:
+            return False
+        return (
+            max(map(sys.getrefcount, self.gradient_views)) > _NUM_REFERENCES
+            or torch_private.count_uses(self.gradient_views[0]) != self._num_uses
+        )
 
     def _cut(self, sizes: Sequence[int]) -> tuple[list[list[int]], list[torch.Tensor]]:
         """Cut pieces of the given sizes at the bounds of the parameters.
@@ -118,9 +135,10 @@ class Bucket:
         return lengths, targets
 
     def free(self) -> None:
-        """Free the memory of this rank's gradients, because another layout is in use."""
+        """Free the memory of this rank's gradients: another layout is in use, or the program keeps it."""
         self.gradient_views = []
         self._cuts = {}
+        self._num_uses = None
 
     def on_host(self) -> Bucket:
         """Return a bucket of the same place and size whose sums are in the memory of the host."""
@@ -319,10 +337,6 @@ def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
         ):
             gradients[index] = gradient.detach().clone(memory_format=torch.contiguous_format)
     return gradients
-
-
-# Of a tensor that only one list has; versions of Python count differently.
-_NUM_REFERENCES: Final = max(map(sys.getrefcount, [torch.empty(0)]))
 
 
 def _add_in_place(totals: list[torch.Tensor | None], gradients: list[torch.Tensor | None]) -> None:

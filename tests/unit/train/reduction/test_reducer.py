@@ -331,6 +331,38 @@ def test_a_worker_that_trains_alone_keeps_no_memory_of_its_last_view() -> None:
     assert run_ranks(2, play) == [True, True]
 
 
+@pytest.mark.parametrize(
+    "keep",
+    [lambda gradient: gradient, torch.Tensor.detach, lambda gradient: gradient.view(-1)],
+    ids=["the gradient", "detached", "a view"],
+)
+def test_a_gradient_that_the_program_keeps_is_not_written_in_later_steps(
+    keep: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """As with one worker, whose gradients autograd makes in each step."""
+
+    def play(group: Group) -> None:
+        model = copy.deepcopy(TEMPLATE)
+        reducer = StepReducer(list(model.parameters()), buffer_slots([model]), 1)
+        exchange = PrivateExchange(group, reducer.buckets, 4)
+        found = []
+        for num_leaves in (2, 3, 4):
+            compute(model, reducer, exchange, group, Step(num_leaves, MICRO))
+            assert all(torch.equal(kept, copied) for kept, copied in found)
+            gradient = model.body.weight.grad
+            assert gradient is not None
+            found = [*found[:1], (keep(gradient), keep(gradient).clone())]
+            last = weakref.ref(gradient)
+            del gradient
+        found.clear()
+        compute(model, reducer, exchange, group, Step(4, MICRO))
+        assert model.body.weight.grad is last()  # memory that the program does not keep serves the next step
+        group.barrier()
+        reducer.close()
+
+    run_ranks(2, play)
+
+
 @pytest.mark.parametrize("nodes", [None, ("a", "b")])
 def test_an_exchange_serves_other_parameters_of_the_same_layout(nodes: tuple[str, ...] | None) -> None:
     """A program may freeze one layer when it unfreezes another one of the same shape."""
