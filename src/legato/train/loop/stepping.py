@@ -171,6 +171,9 @@ class Stepper:
         micro_batches, is_ghost = _run_for(span), not span.num_items
         self._turn_counting.begin_step()
         for micro_batch in micro_batches:
+            if group.size > 1 and group.is_broken:
+                self._give_step_up(group)
+                return
             asked = perf_counter()
             key, batch = loader.take()
             loaded = perf_counter()
@@ -197,6 +200,12 @@ class Stepper:
             cost_s += reducer.last_cost_s
         if self._fixed_cost.is_measuring and turn.stepped:
             self._note_cost(perf_counter() - began, cost_s, len(micro_batches))
+
+    def _give_step_up(self, group: Group) -> None:
+        """Enter the next view at once: no rank can complete the step, because this one has not reached its round."""
+        self._session.reducer.abandon()
+        self._session.recover(BrokenView(f"view {group.view.number}: its connections were broken"), None)
+        self._is_broken = True
 
     def continue_program(self) -> None:
         """Note that the program goes on after its loop over batches: it has not left the loop by an error."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.jobs import LIMIT_S, Job, Worker, left_as
+from tests.unit.train.jobs import LIMIT_S, Job, Worker, job_of, left_as
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -712,6 +712,34 @@ def test_who_comes_as_a_rank_misses_the_last_step_of_a_pass_is_served_before_the
     want = ([-8.0, -16.0], [-4.0, -4.0], [-4.0, -4.0])
     assert first.end() == second.end() == want
     assert fourth.end() == ([want[0][1]], *want[1:])
+
+
+def test_a_rank_leaves_a_step_that_broke_before_its_next_micro_batch() -> None:
+    is_in_step, is_broken = threading.Event(), threading.Event()
+    turns: list[int] = []
+
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        for (inputs,) in worker.run.batches(TensorDataset(torch.ones(16, 2))):
+            if worker.run.step == 1 and worker is other:
+                worker.session.membership.leave("dead")
+            if worker is first:
+                turns.append(worker.run.step)
+            if worker is first and turns == [0, 0, 1]:
+                is_in_step.set()
+                assert is_broken.wait(LIMIT_S)
+            turn(worker, model, optimizer, inputs)
+        return model.weight.tolist(), model.bias.tolist()
+
+    with job_of(Layout(8, 2)) as job:
+        first, other = job.start(program), job.start(program)
+        job.propose(first, other)
+        assert is_in_step.wait(LIMIT_S)
+        job.recover(first)
+        is_broken.set()
+        assert first.end() == ([-2.0, -2.0], [-2.0, -2.0])
+    # Two of four micro-batches of the first step; one of the second step, and then all four of it.
+    assert turns == [0, 0, 1, 1, 1, 1, 1]
 
 
 def test_a_rank_that_missed_the_last_step_of_a_pass_follows_one_that_has_thawed_a_part(job: Job) -> None:
