@@ -62,6 +62,21 @@ def test_a_worker_that_hangs(stage: Stage, reference: Reference, program: tuple[
     assert len(result.of_kind("fenced")) >= 3, result.story()
 
 
+def test_deaths_where_gradients_are_large(stage: Stage, reference: Reference) -> None:
+    """The survivors use their memory again, whatever the dead worker still had to read or to send."""
+    want = reference.of("wide.py")
+    plan = [
+        Act(both(at_step(2), with_members(3)), kill(1), "one dies anywhere"),
+        Act(three_again, arm("partly", "kill", 2), "one dies when only one has its part"),
+        Act(three_again, arm("reduce", "stop", 0), "rank 0 stops in the reduction"),
+        Act(three_again, kill(0), "rank 0 dies anywhere"),
+        Act(three_again, freeze(2), "one stops anywhere"),
+        Act(three_again, nothing, "all are back"),
+    ]
+    result = stage.run("wide.py", workers=(1, 3, 3), plan=plan, heartbeat_limit_s=1.5)
+    result.check(want, finishers=3)
+
+
 @pytest.mark.soak
 def test_a_death_during_a_planned_change(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")

@@ -149,6 +149,13 @@ class Job:
         """Have the workers that are left continue in another view, and wait until all have built it."""
         return self._tell(wire.Recover(proposed=self._next_view(members), reason="the test"), *members)
 
+    def recover_missed(self, *members: Worker) -> int:
+        """As `recover`, with all workers, one of which missed a result: the first view breaks, to keep it."""
+        number = self.recover(*members)
+        for worker in members:
+            worker.await_message(wire.Broken, view=number)
+        return self.recover(*members)
+
     def order_recovery(self, *members: Worker) -> None:
         """Have them continue in another view, whatever becomes of it."""
         message = wire.Recover(proposed=self._next_view(members), reason="the test")

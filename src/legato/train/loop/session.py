@@ -37,6 +37,7 @@ from legato.train.process.determinism import find_doubts
 from legato.train.process.program_sources import describe_program
 from legato.train.reduction.buckets import layout_of
 from legato.train.reduction.exchange import Exchange
+from legato.train.reduction.kept_memory import KeptMemory
 from legato.train.reduction.reducer import StepReducer
 from legato.train.state.agreement import Agreement, OnDifference
 from legato.train.state.checksums import checksums
@@ -113,6 +114,7 @@ class Session:
         # The view whose newcomers take their first step next. All ranks of a view know that before the same step.
         self._first_step_in: View | None = None
         self._may_read_peers = True
+        self._kept_memory = KeptMemory()
         self._has_partial_state = False
         self._resumed: dict[str, Any] | None = None
         self._is_broken_off = False
@@ -140,7 +142,8 @@ class Session:
     def private_fds(self) -> list[int]:
         """Return the descriptors that child processes must not hold open."""
         link = self.place.link
-        return [*self.membership.group.file_descriptors(), *(link.file_descriptors() if link else [])]
+        of_memory = self._kept_memory.file_descriptors()
+        return [*self.membership.group.file_descriptors(), *of_memory, *(link.file_descriptors() if link else [])]
 
     # ------------------------------------------------------------ what the program says
 
@@ -658,6 +661,7 @@ class Session:
             self.layout.num_micro_batches,
             exact=self.is_exact,
             between_nodes=reducer.buckets_between_nodes,
+            kept=self._kept_memory,
         )
         if exchange is not None and group.size > 1 and self.device.type == "cpu":
             for bucket in exchange.buckets:

@@ -21,6 +21,7 @@ from legato.train.reduction.device_exchange import (
     NodeDeviceExchange,
 )
 from legato.train.reduction.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
+from legato.train.reduction.kept_memory import KeptMemory
 from legato.train.reduction.node_exchange import NodeExchange
 
 
@@ -84,6 +85,7 @@ def make_exchange(
     *,
     exact: bool = True,
     between_nodes: Sequence[Bucket] | None = None,
+    kept: KeptMemory | None = None,
 ) -> Exchange | None:
     """Choose the fastest exchange that all ranks of a view can use, and connect it. All ranks call this together.
 
@@ -93,6 +95,7 @@ def make_exchange(
         num_micro_batches: of a full step.
         exact: False: sums may differ from the exact ones within rounding errors.
         between_nodes: the buckets of the layout that is better between nodes; None: the same.
+        kept: memory of earlier views, for sums of CPUs on one node; None: all memory is new.
 
     Returns:
         The exchange, or None on all ranks if the layouts of their gradients differ at present: a joiner may not know
@@ -118,13 +121,22 @@ def make_exchange(
         hosts = [bucket.on_host() for bucket in buckets]
         inner = _make_host_exchange(group, hosts, num_micro_batches, exact=exact, sends_early=False)
         return HostExchange(buckets, inner.division.max_pending(group.rank), inner)
-    return _make_host_exchange(group, buckets, num_micro_batches, exact=exact)
+    return _make_host_exchange(group, buckets, num_micro_batches, exact=exact, kept=kept)
 
 
 def _make_host_exchange(
-    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool, sends_early: bool = True
+    group: Group,
+    buckets: Sequence[Bucket],
+    num_micro_batches: int,
+    *,
+    exact: bool,
+    sends_early: bool = True,
+    kept: KeptMemory | None = None,
 ) -> Exchange:
     private = PrivateExchange if exact else FastExchange
+    is_shared = group.size > 1 and buckets and len(set(group.nodes)) == 1
+    if kept is not None and not is_shared:
+        kept.drop()
     if group.size == 1 or not buckets:
         return private(group, buckets, num_micro_batches)
     if len(set(group.nodes)) > 1:
@@ -136,7 +148,7 @@ def _make_host_exchange(
     shared: SharedExchange | None = None
     try:
         try:
-            shared = SharedExchange(group, buckets, num_micro_batches)
+            shared = SharedExchange(group, buckets, num_micro_batches, kept)
         except OSError as error:
             group.refusal = str(error)
         addresses = _swap_texts(group, shared.address if shared else "")
@@ -150,6 +162,8 @@ def _make_host_exchange(
         if all(_swap_texts(group, "yes" if connected else "")):
             assert shared is not None
             return shared
+        if kept is not None:
+            kept.drop()
         return private(group, buckets, num_micro_batches)
     finally:
         if shared is not None:

@@ -321,6 +321,10 @@ class MembershipClient:
         sources = tuple(rank for rank in holders if known[rank][1] == newest)
         behind = tuple(rank for rank in holders if known[rank][1] == newest - 1)
         assert len(sources) + len(behind) == len(holders), f"ranks are more than one round apart: {known}"
+        if behind and connection.exchange is not None and not connection.exchange.spares_results():
+            # Until all ranks have shown that they have the missed result, a rank may have to send all of its parts.
+            group.break_connections()
+            raise BrokenView(f"view {connection.view.number}: a rank needs a result that this rank would overwrite")
         if group.rank in behind:
             assert broken is not None, "a round is missing, but none broke here"
             broken.receive(group, sources[0])

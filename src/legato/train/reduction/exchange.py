@@ -7,6 +7,7 @@ nothing about membership; a failure is a `BrokenView` and leaves no partial resu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -15,9 +16,11 @@ from typing import Final, NamedTuple, Protocol
 import torch
 
 from legato.core.balance import UNKNOWN, Costs, decide_spans, divisions, ease_in, even_spans, most_even_spans
+from legato.core.errors import BrokenView
 from legato.core.span import Addition, Block, Span, blocks, fold_plan, most_blocks, split
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
+from legato.train.reduction.kept_memory import KeptMemory
 from legato.train.reduction.segments import Segment
 
 # Up to this many bytes over all ranks every rank adds up all blocks itself, which saves a round trip.
@@ -214,6 +217,10 @@ class Exchange(Protocol):
         """Return how many bytes this rank has sent to other nodes since the last call; 0 if the transport hides it."""
         ...
 
+    def spares_results(self) -> bool:
+        """Return whether results of earlier views stay as they are; if not, the next view's memory is new."""
+        ...
+
     def close(self) -> None:
         """Free the memory."""
         ...
@@ -256,6 +263,10 @@ class Unmeasured:
 
     def hear(self, words: Sequence[Sequence[int]]) -> None:
         """Do nothing."""
+
+    def spares_results(self) -> bool:
+        """Return True: the memory is new."""
+        return True
 
 
 class PrivateExchange(Unmeasured):
@@ -350,19 +361,32 @@ class SharedExchange(Unmeasured):
         group: connects the ranks; all on one machine.
         buckets: all buckets of the layout.
         num_micro_batches: of a full step.
+        kept: from which this rank's segment is taken, and where it stays for later views; None: it is new.
 
     Raises:
         OSError: there is not enough shared memory on this machine.
     """
 
-    def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
+    def __init__(
+        self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int, kept: KeptMemory | None = None
+    ) -> None:
         self._group = group
+        self._kept = kept
+        # Held while this rank sums a bucket.
+        self._summing = threading.Lock()
+        self._is_closed = False
         self.buckets: Sequence[Bucket] = buckets
         self.division = divide(group, (0,) * group.size, buckets, num_micro_batches)
         self._results: list[torch.Tensor | None] = [None] * len(buckets)
         self._side = 0
         self._segments: list[Segment | None] = [None] * group.size
-        self._segments[group.rank] = Segment(self._num_bytes(group.rank))
+        num_bytes, peers = self._num_bytes(group.rank), [group.view.workers[peer] for peer in group.peers]
+        own, self._overwrites = (
+            (Segment(num_bytes), False)
+            if kept is None
+            else kept.take(num_bytes, peers, _most_bytes(buckets, num_micro_batches, group.size - 1))
+        )
+        self._segments[group.rank] = own
         self._places: list[list[Place]] = []
 
     @property
@@ -378,15 +402,21 @@ class SharedExchange(Unmeasured):
             OSError: a segment cannot be mapped.
         """
         for peer in self._group.peers:
-            self._segments[peer] = Segment(self._num_bytes(peer), addresses[peer])
+            num_bytes, address, kept = self._num_bytes(peer), addresses[peer], self._kept
+            self._segments[peer] = (
+                Segment(num_bytes, address)
+                if kept is None
+                else kept.find(self._group.view.workers[peer], address, num_bytes)
+            )
         self._places = [
             lay_out(self._plan(rank), segment) for rank, segment in enumerate(self._segments) if segment is not None
         ]
         self._results = [zeros_of(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self.buckets]
 
     def hide(self) -> None:
-        """Prevent further mappings of this rank's segment, because every peer has mapped it."""
-        self._own().hide()
+        """Prevent further mappings of this rank's segment, because every peer has mapped it, unless it is kept."""
+        if self._kept is None:
+            self._own().hide()
 
     def begin_step(self) -> None:
         """Switch to the other place for small buckets."""
@@ -398,6 +428,12 @@ class SharedExchange(Unmeasured):
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
+        with self._summing:
+            if self._is_closed:
+                raise BrokenView(f"view {self._group.view.number}: this rank has left it")
+            self._reduce(bucket, assignment, announced=announced)
+
+    def _reduce(self, bucket: Bucket, assignment: Assignment, *, announced: bool) -> None:
         if not announced:
             self._group.barrier()
         whole = self._results[bucket.index]
@@ -419,9 +455,21 @@ class SharedExchange(Unmeasured):
         whole = self._results[bucket.index]
         return [whole] if whole is not None else [places[bucket.index].result for places in self._places]
 
+    def spares_results(self) -> bool:
+        """Return whether the memory was new; if not, the next view's is."""
+        if self._kept is not None and self._overwrites:
+            self._kept.drop()
+        return not self._overwrites
+
     def close(self) -> None:
-        """Close this rank's segment; its memory is freed with the last mapping."""
-        self._own().hide()
+        """Wait until this rank writes no more sums. Unless its memory is kept, it is freed with the last mapping."""
+        if not self._summing.acquire(blocking=False):
+            # The program has left a step in its middle.
+            self._group.break_connections()
+            self._summing.acquire()
+        self._is_closed = True
+        self._summing.release()
+        self.hide()
 
     def _own(self) -> Segment:
         own = self._segments[self._group.rank]
@@ -429,19 +477,35 @@ class SharedExchange(Unmeasured):
         return own
 
     def _direct(self, bucket: Bucket) -> bool:
-        return bucket.numel * bucket.dtype.itemsize * self._group.size <= _DIRECT_BYTES
+        return _is_direct(bucket, self._group.size)
 
     def _num_bytes(self, rank: int) -> int:
         return max(1, sum(place.num_bytes for place in self._plan(rank)))
 
     def _plan(self, rank: int) -> list[PlacePlan]:
-        pending = self.division.max_pending(rank)
-        plans = []
-        for bucket in self.buckets:
-            direct = self._direct(bucket)
-            num_result = 0 if direct else split(bucket.numel, self._group.size)[rank].num_items
-            plans.append(PlacePlan(bucket.dtype, bucket.numel, pending, 2 if direct else 1, num_result))
-        return plans
+        return _plan(self.buckets, self.division, rank)
+
+
+def _is_direct(bucket: Bucket, num_ranks: int) -> bool:
+    return bucket.numel * bucket.dtype.itemsize * num_ranks <= _DIRECT_BYTES
+
+
+def _plan(buckets: Sequence[Bucket], division: Division, rank: int) -> list[PlacePlan]:
+    pending, num_ranks = division.max_pending(rank), len(division.nodes)
+    plans = []
+    for bucket in buckets:
+        direct = _is_direct(bucket, num_ranks)
+        num_result = 0 if direct else split(bucket.numel, num_ranks)[rank].num_items
+        plans.append(PlacePlan(bucket.dtype, bucket.numel, pending, 2 if direct else 1, num_result))
+    return plans
+
+
+def _most_bytes(buckets: Sequence[Bucket], num_micro_batches: int, num_ranks: int) -> int:
+    """Return the largest size of a rank's segment in a view of so many ranks; a rank that is alone has none."""
+    if num_ranks == 1:
+        return 0
+    division = Division((0,) * num_ranks, num_micro_batches)
+    return max(sum(place.num_bytes for place in _plan(buckets, division, rank)) for rank in range(num_ranks))
 
 
 def lay_out(plans: Sequence[PlacePlan], segment: Segment) -> list[Place]:

@@ -4,8 +4,8 @@ A segment is anonymous memory. Peers map it by ``/proc/PID/fd`` while its owner 
 process dies. On another machine, or in another container, the same path can lead to a file of an unrelated process. So
 each segment has a random mark, which its owner sends to its peers over their connections and which the kernel shows as
 part of the link's target: a peer reads the link, and opens only what has the mark. All of its memory is reserved before
-it is mapped: a later shortage would end the process with SIGBUS. Processes that a worker forks do not inherit it. Knows
-nothing of its content.
+it is used: a later shortage would end the process with SIGBUS. The file is larger, so that the segment can grow where
+it is mapped. Processes that a worker forks do not inherit it. Knows nothing of its content.
 """
 
 from __future__ import annotations
@@ -39,40 +39,57 @@ class Segment:
     Args:
         num_bytes: size of the segment.
         address: of a peer's segment; None to make a new one.
+        room_bytes: to which `grow` can enlarge a new one; memory is reserved for ``num_bytes`` only.
 
     Attributes:
         address: by which peers find the segment until `hide` is called: its path, a space, and its mark.
+        num_bytes: size of the segment.
+        room_bytes: to which `grow` can enlarge it.
 
     Raises:
         StrangeSegment: the path leads to something else: its owner is on another machine or in another container.
         OSError: there is not enough memory, the segment does not exist, or this system is not Linux.
     """
 
-    def __init__(self, num_bytes: int, address: str | None = None) -> None:
-        self._descriptor: int | None = None
+    def __init__(self, num_bytes: int, address: str | None = None, *, room_bytes: int = 0) -> None:
+        self._file: _File | None = None
+        self.num_bytes = 0
         if address is None:
             mark = secrets.token_hex(_MARK_BYTES)
-            descriptor = _make_anonymous(f"{_NAME}-{mark}")
-            self._descriptor = descriptor
-            try:
-                os.posix_fallocate(descriptor, 0, num_bytes)
-            except OSError:
-                self.hide()
-                raise
-            self.address = f"/proc/{os.getpid()}/fd/{descriptor} {mark}"
+            self._file = _File(_make_anonymous(f"{_NAME}-{mark}"))
+            self.address = f"/proc/{os.getpid()}/fd/{self._file.descriptor} {mark}"
+            os.truncate(self._file.descriptor, max(num_bytes, room_bytes))
+            self._map_file(self._file.descriptor)
         else:
             self.address = address
             descriptor = _open_marked(address)
-        try:
-            if os.fstat(descriptor).st_size < num_bytes:
-                raise OSError(f"the segment {address} is smaller than the {num_bytes} bytes that were agreed on")
-            self._map = mmap.mmap(descriptor, num_bytes)
-        finally:
-            if address is not None:
+            try:
+                self._map_file(descriptor)
+            finally:
                 os.close(descriptor)
+        self.grow(num_bytes)
+
+    def _map_file(self, descriptor: int) -> None:
+        self.room_bytes = os.fstat(descriptor).st_size
+        self._map = mmap.mmap(descriptor, self.room_bytes)
         _keep_from_children(self._map)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
-        _populate(self._bytes, for_writing=address is None)
+
+    def grow(self, num_bytes: int) -> None:
+        """Enlarge this process's use of the segment; its owner first. What it contains, and tensors of it, stay.
+
+        Raises:
+            OSError: there is not enough memory, or no room.
+        """
+        if num_bytes > self.room_bytes:
+            raise OSError(f"the segment {self.address} is smaller than the {num_bytes} bytes that were agreed on")
+        if num_bytes <= self.num_bytes:
+            return
+        if self._file is not None:
+            os.posix_fallocate(self._file.descriptor, self.num_bytes, num_bytes - self.num_bytes)
+        start = self.num_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        _populate(self._bytes[start:num_bytes], for_writing=self._file is not None)
+        self.num_bytes = num_bytes
 
     def tensor(self, offset_bytes: int, numel: int, dtype: torch.dtype) -> torch.Tensor:
         """Return a view of ``numel`` elements of the segment, shape ``[numel]``."""
@@ -81,10 +98,26 @@ class Segment:
 
     def hide(self) -> None:
         """Prevent further mappings; the segment exists until the last mapping ends. Idempotent."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        self._file = None
+
+    def file_descriptors(self) -> list[int]:
+        """Return the descriptor by which it is found, which child processes must close; nothing if it is hidden."""
+        return [] if self._file is None else [self._file.descriptor]
+
+
+class _File:
+    """An open file, closed with the last reference to this object in the process that has opened it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, _close_file, descriptor, os.getpid())
+
+
+def _close_file(descriptor: int, pid: int) -> None:
+    # A forked process may have closed its copy, and have another file at its number.
+    if os.getpid() == pid:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 def _populate(memory: torch.Tensor, *, for_writing: bool) -> None:

@@ -783,7 +783,7 @@ def test_a_rank_that_missed_a_step_and_one_that_is_further_change_buffers_alike(
     first, second = job.begin(2, program)
     second.await_message(wire.Broken)
     first.await_message(wire.Broken)
-    job.recover(first, second)
+    job.recover_missed(first, second)
     ends = [first.end(), second.end()]
     assert ends[0] == ends[1] and isinstance(ends[0], list), ends
 
@@ -1012,6 +1012,7 @@ def test_gradients_that_go_through_the_host_are_reported_once_by_one_rank(monkey
         layout=SimpleNamespace(num_micro_batches=4),
         is_exact=True,
         _may_read_peers=True,
+        _kept_memory=None,
         _known_obstacles=set(),
         reporter=SimpleNamespace(say=said.append),
     )

@@ -18,7 +18,7 @@ from legato.train.data.order import Layout
 from legato.train.membership import groups, membership_client
 from legato.train.membership.connection import Connection, Entry, Leave
 from legato.train.membership.groups import Group
-from legato.train.reduction import exchange
+from legato.train.reduction import kept_memory
 
 LAYOUT = Layout(4, 2)
 ENDLESS = TensorDataset(torch.ones(80_000, 2))
@@ -44,10 +44,10 @@ def fail_builds_of(monkeypatch: pytest.MonkeyPatch, number: int, error: Exceptio
 
 
 def test_workers_that_cannot_share_memory_say_why(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_args: object) -> None:
+    def fail(*_args: object, **_named: object) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(exchange, "Segment", fail)
+    monkeypatch.setattr(kept_memory, "Segment", fail)
     for worker in job.begin(2, train_for_ever):
         worker.await_message(wire.Progress)
         note = worker.await_message(wire.Note, level="warning")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.train.ranks import run_ranks
+from tests.unit.train.ranks import LIMIT_S, run_ranks, run_threads
 from torch import nn
+from torch.distributed import TCPStore
 
+from legato.core.errors import BrokenView
 from legato.core.span import Addition, num_merges, split
+from legato.core.view import Member, View
 from legato.train.membership import peer_memory
 from legato.train.membership.connection import can_read_peers, make_exchange
-from legato.train.membership.groups import Group
+from legato.train.membership.groups import Group, build
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction import node_exchange
-from legato.train.reduction.buckets import make_buckets
+from legato.train.reduction.buckets import Bucket, make_buckets
 from legato.train.reduction.exchange import Division, FastExchange, PrivateExchange, SharedExchange, assign, fold
+from legato.train.reduction.kept_memory import KeptMemory
 from legato.train.reduction.node_exchange import NodeExchange
 
 
@@ -127,3 +133,131 @@ def test_ranks_with_different_layouts_agree_to_wait() -> None:
 
 def _no_room(*args: object, **kwargs: object) -> None:
     raise OSError("no room")
+
+
+# ---------------------------------------------------------------- memory of earlier views
+
+
+def begin_step(exchange: SharedExchange, bucket: Bucket, group: Group, value: float) -> list[torch.Tensor]:
+    """Complete this rank's local sums of a step of three micro-batches; each block has the value."""
+    exchange.begin_step()
+    owned = assign(3, group.size).owned[group.rank]
+    return [exchange.memory(bucket)[index].fill_(value) for index in range(len(owned))]
+
+
+def test_a_worker_that_wakes_late_in_an_old_view_finds_what_it_had_to_find() -> None:
+    """It may complete the old step, and rank 0 may save the result, before it ends."""
+    buckets = make_buckets(list(nn.Linear(600, 600).parameters()))
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    views = [
+        View(number, tuple(Member(worker, "127.0.0.1", "node", proves=True) for worker in workers), address)
+        for address in (f"127.0.0.1:{store.port}",)
+        for number, workers in ((1, (0, 1, 2)), (2, (1, 2)))
+    ]
+    have_trained = threading.Barrier(3)
+    groups: list[Group] = []
+
+    def enter(view: View, worker: int, kept: KeptMemory) -> tuple[Group, SharedExchange]:
+        group = build(view, worker, "test", torch.device("cpu"), "secret of the test")
+        exchange = make_exchange(group, buckets, 3, kept=kept)
+        assert isinstance(exchange, SharedExchange)
+        groups.append(group)
+        return group, exchange
+
+    def play(worker: int) -> torch.Tensor:
+        kept, (bucket,) = KeptMemory(), buckets
+        group, exchange = enter(views[0], worker, kept)
+        local = begin_step(exchange, bucket, group, worker + 1.0)
+        group.barrier()
+        if worker == 0:
+            # It sleeps here, and the others find that it is lost.
+            have_trained.wait(LIMIT_S)
+            with pytest.raises(BrokenView):
+                exchange.reduce(bucket, local, assign(3, group.size), announced=True)
+            return exchange.result(bucket)[0].clone()
+        group.break_connections()
+        exchange.close()
+        group, exchange = enter(views[1], worker, kept)
+        local = begin_step(exchange, bucket, group, 10.0)
+        exchange.reduce(bucket, local, assign(3, group.size), announced=False)
+        have_trained.wait(LIMIT_S)
+        return torch.cat(list(exchange.result(bucket))).clone()
+
+    late, *others = run_threads([lambda worker=worker: play(worker) for worker in range(3)])  # type: ignore[misc]
+    for group in groups:
+        group.drop()
+    assert late.eq(6.0).all()
+    assert all(other.eq(20.0).all() for other in others)
+
+
+def test_results_of_the_last_view_are_spared_only_by_new_memory() -> None:
+    buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
+
+    def play(group: Group) -> list[bool]:
+        kept, spares = KeptMemory(), []
+        for _ in range(4):
+            exchange = make_exchange(group, buckets, 3, kept=kept)
+            assert exchange is not None
+            exchange.close()
+            spares.append(exchange.spares_results())
+        return spares
+
+    assert run_ranks(2, play, ["node", "node"]) == [[True, False, True, False]] * 2
+
+
+def test_a_rank_that_leaves_a_view_writes_no_more_sums_there() -> None:
+    buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
+    is_over = threading.Event()
+
+    def play(group: Group) -> None:
+        (bucket,) = buckets
+        exchange = make_exchange(group, buckets, 3, kept=KeptMemory())
+        assert isinstance(exchange, SharedExchange)
+        local = begin_step(exchange, bucket, group, 1.0)
+        if group.rank == 1:
+            assert is_over.wait(LIMIT_S)
+            return
+        has_begun, barrier = threading.Event(), group.barrier
+        errors: list[BaseException] = []
+
+        def wait_for_peers() -> None:
+            has_begun.set()
+            barrier()
+
+        def reduce() -> None:
+            try:
+                exchange.reduce(bucket, local, assign(3, group.size), announced=False)
+            except BrokenView as error:
+                errors.append(error)
+
+        group.barrier = wait_for_peers  # type: ignore[method-assign]
+        thread = threading.Thread(target=reduce, daemon=True)
+        thread.start()
+        assert has_begun.wait(LIMIT_S)
+        exchange.close()
+        is_over.set()
+        thread.join(LIMIT_S)
+        assert errors
+        with pytest.raises(BrokenView, match="has left it"):
+            exchange.reduce(bucket, local, assign(3, group.size), announced=True)
+
+    run_ranks(2, play, ["node", "node"])
+
+
+def test_the_first_memory_is_enough_for_a_view_with_one_worker_fewer() -> None:
+    buckets = make_buckets([*nn.Linear(700, 700).parameters(), *nn.Linear(9, 9).parameters()])
+
+    def play(group: Group) -> tuple[int, int]:
+        kept = KeptMemory()
+        make_exchange(group, buckets, 6, kept=kept)
+        assert kept._segment is not None
+        return kept._segment.num_bytes, group.size
+
+    held = {rank: num_bytes for rank, (num_bytes, _) in enumerate(run_ranks(3, play, ["node"] * 3))}
+
+    def need(group: Group) -> int:
+        exchange = make_exchange(group, buckets, 6)
+        assert isinstance(exchange, SharedExchange)
+        return exchange._num_bytes(group.rank)
+
+    assert min(held.values()) >= max(run_ranks(2, need, ["node"] * 2))
