@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from legato.train import torch_private
+from legato.train.data.fetch import told
 
 WHOLE_BYTES: Final = 16 << 20  # an array of at most this size is read whole: some milliseconds
 _BLOCK_BYTES: Final = 4096
@@ -43,6 +44,8 @@ class DatasetState:
         # Objects that are identified by their address must not be freed: another object could get that address.
         self._alive: list[Any] = []
         self._copies: dict[int, Any] = {}
+        self.obstacle: str | None = None
+        """Why the objects could not be compared; None if they could."""
         self._digest = self._read(self._alive)
 
     def has_changed(self) -> bool:
@@ -53,9 +56,14 @@ class DatasetState:
         digest = Digest()
         try:
             self._signer(digest, alive, self._copies).dump(self._things)
-        except Exception:  # noqa: BLE001 - objects of the program's run their own code here; then nothing is known
+        except Exception as error:  # noqa: BLE001 - objects of the program's run their own code here
+            self.obstacle = str(error) if isinstance(error, Unwatched) else f"comparing it raised {told(error)}"
             return None
         return digest.value()
+
+
+class Unwatched(Exception):
+    """A part of a data set cannot be compared completely. The text says which."""
 
 
 class Digest:

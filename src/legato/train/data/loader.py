@@ -176,7 +176,7 @@ class Loader:
     def _take_overlapped(self, overlap: Overlap) -> tuple[Key, Any]:
         if self._processes is not None:
             upcoming = tuple(self._upcoming)
-            why = overlap.find_reason_to_end(self._processes.has_changed)
+            why = overlap.find_reason_to_end(self._processes.state)
             if why is not None:
                 self._end_overlap(overlap, why)
             else:

@@ -98,7 +98,7 @@ class LoaderProcesses:
         num_processes: at least 1.
         context: a start method, a context, or None for the default of the operating system.
         private_fds: called at the start; returns the descriptors that forked processes replace by ``/dev/null``.
-        signer: what `has_changed` compares; see `DatasetState`.
+        signer: what `state` compares; see `DatasetState`.
     """
 
     def __init__(
@@ -115,7 +115,8 @@ class LoaderProcesses:
         self._private_fds = private_fds
         self._signer = signer
         self._processes: list[_Process] = []
-        self._state: DatasetState | None = None
+        self.state: DatasetState | None = None
+        """Of the data set and the collation when the processes copied them; None without processes."""
         self._next_token = 0
         self._closed = False
 
@@ -167,10 +168,6 @@ class LoaderProcesses:
             if arrived or not wait:
                 return arrived
 
-    def has_changed(self) -> bool:
-        """Return whether the data set or the collation has changed since the processes copied it."""
-        return self._state is not None and self._state.has_changed()
-
     def renew_if_changed(self) -> bool:
         """End the processes if the data set or the collation has changed since they copied it; new ones copy it again.
 
@@ -178,7 +175,7 @@ class LoaderProcesses:
             Whether the data set may have changed: the processes were ended, or none was started yet. Then no batch is
             being loaded.
         """
-        if self._state is not None and not self._state.has_changed():
+        if self.state is not None and not self.state.has_changed():
             return False
         self._end()
         return True
@@ -189,7 +186,7 @@ class LoaderProcesses:
         self._end()
 
     def _end(self) -> None:
-        self._state = None
+        self.state = None
         processes, self._processes = self._processes, []
         for each in processes:
             # Processes that wait for a request, or for room for a result, wake up and end.
@@ -208,7 +205,7 @@ class LoaderProcesses:
     def _start(self) -> None:
         if self._closed:
             raise DataError("Cannot load data: the loader is closed.")
-        self._state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn, signer=self._signer)
+        self.state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn, signer=self._signer)
         forked = self._context.get_start_method() == "fork"
         private_fds = tuple(self._private_fds()) if forked else ()
         elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]

@@ -11,6 +11,7 @@ The comparison does not see everything: docs/api.md lists what it misses. So thi
 from __future__ import annotations
 
 import dis
+import math
 import multiprocessing
 import os
 import sys
@@ -28,7 +29,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from legato.system.kernel_files import read_kib
-from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState, Signer, is_arrow
+from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState, Signer, Unwatched, is_arrow
 
 NUM_MEASURED: Final = 8
 _MIN_LOAD_S: Final = 1e-3  # sending a batch between processes takes a fraction of this
@@ -36,6 +37,7 @@ _MIN_SHARE: Final = 0.1
 _NOTABLE_SHARE: Final = 0.3
 _MAX_COMPARING: Final = 0.1
 _LONGEST_COMPARING_S: Final = 0.5
+_NUM_COMPARED: Final = 4  # the first comparison takes several times as long as later ones
 _NUM_COLD: Final = 4
 _NUM_JUDGED: Final = 16
 _NUM_IN_FLIGHT: Final = 8
@@ -98,8 +100,12 @@ class Overlap:
             self._consider(batch)
         return False
 
-    def find_reason_to_end(self, has_changed: Callable[[], bool]) -> str | None:
-        """Note that a batch of the process is asked for. Returns why it must not be used, and the process must end."""
+    def find_reason_to_end(self, state: DatasetState | None) -> str | None:
+        """Note that a batch of the process is asked for. Returns why it must not be used, and the process must end.
+
+        Args:
+            state: of the data set when the process copied it.
+        """
         now, before = self._clock(), self._ended
         self._ended = now
         if before is not None:
@@ -111,10 +117,11 @@ class Overlap:
                     return "it saved no time"
                 self._num_ahead, self._ahead = _NUM_COLD, 0.0
         began = perf_counter()
-        if has_changed():
-            return "the program has changed the data set during a pass"
-        self._num_dear = self._num_dear + 1 if perf_counter() - began > self._most_for_comparing else 0
-        return "comparing the data set takes too long" if self._num_dear == _NUM_JUDGED else None
+        if state is not None and state.has_changed():
+            return _describe_change(state, "the program has changed the data set during a pass")
+        took = perf_counter() - began
+        self._num_dear = self._num_dear + 1 if took > self._most_for_comparing else 0
+        return self._describe_comparing(took) if self._num_dear == _NUM_JUDGED else None
 
     def give_up(self, why: str) -> None:
         """Do not start a process again. Says why."""
@@ -143,11 +150,9 @@ class Overlap:
             self._reset()
 
     def _decide(self, state: DatasetState) -> bool:
-        began = self._clock()
-        has_changed = state.has_changed()
-        took = self._clock() - began
         self._state, self._is_over = None, True
-        if not has_changed and took <= self._most_for_comparing:
+        reason = self._find_reason_against(state)
+        if reason is None:
             self._say(
                 f"Loading takes {self._share:.0%} of the time of a step, so a process now loads ahead. "
                 "num_workers=N starts N processes; num_workers=0 prevents it."
@@ -156,15 +161,35 @@ class Overlap:
         if self._share >= _NOTABLE_SHARE:
             self._say(
                 f"Loading takes {self._share:.0%} of the time of a step. Legato does not start a loader process by "
-                "itself, because it cannot tell whether the data set changes meanwhile: reading a sample changes it, "
-                "or it holds an open file or another handle, or it is too large to compare. If nothing changes it "
-                "within a pass, num_workers=2 loads ahead."
+                f"itself: {reason}. If nothing changes the data set within a pass, num_workers=2 loads ahead."
             )
         return False
 
+    def _find_reason_against(self, state: DatasetState) -> str | None:
+        """Return why no process can load from now on; ``state`` is from before the last batch was loaded."""
+        took = math.inf
+        for _ in range(_NUM_COMPARED):
+            began = self._clock()
+            if state.has_changed():
+                return _describe_change(
+                    state,
+                    "the data set has changed while one batch was loaded and trained, as a cache or a counter does",
+                )
+            took = min(took, self._clock() - began)
+            if took <= self._most_for_comparing:
+                return None
+        return self._describe_comparing(took)
 
-class Unwatched(Exception):
-    """A part of a data set cannot be compared completely."""
+    def _describe_comparing(self, took_s: float) -> str:
+        usual = self._loading / self._num_loads
+        return (
+            f"comparing the data set takes too long ({1e3 * took_s:.2f} ms for each batch, which is loaded in "
+            f"{1e3 * usual:.2f} ms; at most {_MAX_COMPARING:.0%} of that)"
+        )
+
+
+def _describe_change(state: DatasetState, changed: str) -> str:
+    return changed if state.obstacle is None else f"the data set cannot be compared: {state.obstacle}"
 
 
 class StrictSigner(Signer):
@@ -180,15 +205,21 @@ class StrictSigner(Signer):
 
     def reducer_override(self, thing: Any) -> Any:
         """Refuse large arrays and tensors, mapped files, and modules of the program; read-only arrays are constant."""
-        self._refuse_if(perf_counter() > self._until)
-        self._refuse_if(isinstance(thing, torch.Tensor) and thing.nbytes > WHOLE_BYTES)
-        self._refuse_if(is_arrow(thing) and thing.get_total_buffer_size() > WHOLE_BYTES)
+        if perf_counter() > self._until:
+            raise Unwatched(f"comparing it takes longer than {_LONGEST_COMPARING_S} s")
+        if isinstance(thing, torch.Tensor):
+            _refuse_large("tensor", thing.nbytes)
+        if is_arrow(thing):
+            _refuse_large("table", thing.get_total_buffer_size())
         if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
             if _is_read_only(thing):
                 return self.reduce_object(thing, None)
-            self._refuse_if(thing.nbytes > WHOLE_BYTES or isinstance(thing, np.memmap))
+            if isinstance(thing, np.memmap):
+                raise Unwatched("it maps a file")
+            _refuse_large("writable array", thing.nbytes)
         if isinstance(thing, types.ModuleType):
-            self._refuse_if(not _is_installed(getattr(thing, "__file__", None), thing.__name__))
+            if not _is_installed(getattr(thing, "__file__", None), thing.__name__):
+                raise Unwatched(f"it holds the module {thing.__name__} of the program")
             return str, (thing.__name__,)
         return super().reducer_override(thing)
 
@@ -209,7 +240,7 @@ class StrictSigner(Signer):
         try:
             thing.__reduce_ex__(4)
         except Exception as error:
-            raise Unwatched from error
+            raise Unwatched(_describe_handle(thing)) from error
         return super().parts_of_object(thing)
 
     def parts_of_class(self, kind: type) -> Any:
@@ -219,7 +250,7 @@ class StrictSigner(Signer):
     def settings_of(self, kind: type) -> Any:
         """Return all attributes of an object's classes, with the code of their methods."""
         return [
-            [(name, _unwrap(value)) for name, value in vars(each).items() if not _is_of_type(name)]
+            [(name, _unwrap(value)) for name, value in vars(each).items() if name not in _OF_TYPES]
             for each in kind.__mro__
             if not _is_installed(getattr(sys.modules.get(each.__module__), "__file__", None), each.__module__)
         ]
@@ -233,17 +264,25 @@ class StrictSigner(Signer):
         names, attributes = _names_in(code)
         known = function.__globals__
         # It answers only in loader processes.
-        self._refuse_if("get_worker_info" in attributes or any(known.get(name) is get_worker_info for name in names))
+        if "get_worker_info" in attributes or any(known.get(name) is get_worker_info for name in names):
+            raise Unwatched(f"{function.__qualname__} calls get_worker_info, which answers only in loader processes")
         return [*parts, [_global(known[name], attributes) for name in sorted(names) if name in known]]
 
-    def parts_of_handle(self, thing: Any) -> Any:  # noqa: ARG002 - as in `Signer`
+    def parts_of_handle(self, thing: Any) -> Any:
         """Refuse a handle: processes that share an open file move its position for one another."""
-        self._refuse_if(True)
+        raise Unwatched(_describe_handle(thing))
 
-    @staticmethod
-    def _refuse_if(is_incomparable: bool) -> None:
-        if is_incomparable:
-            raise Unwatched
+
+def _refuse_large(what: str, num_bytes: int) -> None:
+    if num_bytes > WHOLE_BYTES:
+        raise Unwatched(
+            f"it holds a {what} of {num_bytes / 2**20:.0f} MiB, and only up to {WHOLE_BYTES >> 20} MiB are compared"
+        )
+
+
+def _describe_handle(thing: Any) -> str:
+    kind = type(thing)
+    return f"it holds an open file, a lock or another handle ({kind.__module__}.{kind.__qualname__})"
 
 
 def _are_constants(items: list[Any]) -> bool:
@@ -268,14 +307,10 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
     return owner is None or isinstance(owner, bytes)
 
 
-def _is_of_type(name: str) -> bool:
-    """Return whether an attribute belongs to every class, such as ``__dict__``; these do not change."""
-    return name in _OF_TYPES
-
-
 _OF_TYPES: Final = frozenset(
     ["__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__", "__slotnames__", "_abc_impl"]
 )
+"""Attributes that belong to every class; these do not change."""
 
 
 def _unwrap(value: Any) -> Any:

@@ -239,6 +239,11 @@ class AsksByAnotherName(Rows):
 find_process = get_worker_info
 
 
+class Stubborn(list[Any]):
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return "nothing", protocol
+
+
 def with_attribute(value: Callable[[Path], Any]) -> Callable[[Path], Rows]:
     def make(folder: Path) -> Rows:
         rows = Rows()
@@ -267,6 +272,7 @@ UNSUITABLE: dict[str, Callable[[Path], Dataset[Any]]] = {
     "holds a large array": with_attribute(lambda _: np.zeros(17 << 20, np.uint8)),
     "maps a file": with_attribute(lambda folder: np.memmap(folder / "file", np.uint8, "w+", shape=(8,))),
     "is inside of another": lambda _: Subset(Caching(), list(range(80))),
+    "cannot be read": with_attribute(lambda _: Stubborn()),
 }
 
 
@@ -279,15 +285,61 @@ def test_a_data_set_that_cannot_be_compared_is_loaded_here(what: str, tmp_path: 
         assert not is_ahead(loader)
     getattr(getattr(dataset, "extra", None), "close", int)()
     (text,) = said.texts
-    assert "does not start a loader process by itself" in text
+    assert f"Legato does not start a loader process by itself: {REASONS[what]}" in text
+
+
+CHANGED = "the data set has changed while one batch was loaded and trained"
+UNCLEAR = "the data set cannot be compared: "
+HANDLE = f"{UNCLEAR}it holds an open file, a lock or another handle"
+REASONS = {
+    "keeps what it has read": CHANGED,
+    "asks for its process": f"{UNCLEAR}KnowsItsProcess.__getitem__ calls get_worker_info",
+    "holds an open file": f"{HANDLE} (_io.TextIOWrapper)",
+    "holds a connection": HANDLE,
+    "holds a large tensor": f"{UNCLEAR}it holds a tensor of 17 MiB, and only up to 16 MiB are compared",
+    "holds a window of an array": f"{UNCLEAR}it holds a writable array of 144 MiB",
+    "asks for its process by another name": f"{UNCLEAR}AsksByAnotherName.__getitem__ calls get_worker_info",
+    "holds a lock": f"{HANDLE} (_thread.lock)",
+    "holds a large array": f"{UNCLEAR}it holds a writable array of 17 MiB",
+    "maps a file": f"{UNCLEAR}it maps a file",
+    "is inside of another": CHANGED,
+    "cannot be read": f"{UNCLEAR}comparing it raised PicklingError",
+}
 
 
 def test_a_data_set_that_takes_long_to_compare_is_loaded_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap_module, "_MAX_COMPARING", 0.9)  # comparing takes as long as loading, by the clock
-    loader = make_loader(Rows(), Said())
+    said = Said()
+    loader = make_loader(Rows(), said)
     for _ in KEYS:
         loader.take()
         assert not is_ahead(loader)
+    (text,) = said.texts
+    assert "comparing the data set takes too long (1000.00 ms for each batch, which is loaded in 1000.00 ms;" in text
+
+
+@pytest.mark.parametrize(("compare_s", "starts"), [([0.3, 0.2, 0.09], True), ([0.3, 0.2, 0.11, 0.12, 0.09], False)])
+def test_the_shortest_of_a_few_comparisons_counts(
+    compare_s: list[float], starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap_module, "_MAX_COMPARING", 0.1)
+    now, durations = 0.0, iter(compare_s)
+
+    def compare(_: DatasetState) -> bool:
+        nonlocal now
+        now += next(durations)
+        return False
+
+    monkeypatch.setattr(DatasetState, "has_changed", compare)
+    said = Said()
+    overlap = said.overlap(Rows(), clock=lambda: now)
+    for _ in range(STARTED_AFTER):
+        overlap.begin_load()
+        now += 1.0
+        is_to_start = overlap.end_load(torch.zeros(2))
+        now += 1.0
+    assert is_to_start == starts
+    assert ("(110.00 ms for each batch, which is loaded in 1000.00 ms; at most 10%" in said.texts[0]) != starts
 
 
 @pytest.mark.parametrize(
@@ -456,6 +508,17 @@ def test_a_process_that_saves_no_time_ends(factor: float, ends: bool) -> None:
         assert is_ahead(loader) != ends
     assert got == want
     assert ("saved no time" in said.texts[-1]) == ends
+
+
+def test_a_process_ends_if_the_data_set_can_no_longer_be_compared() -> None:
+    said, rows, want = Said(), Rows(), list(take_all(make_loader(Rows())))
+    with closing(make_loader(rows, said)) as loader:
+        got = [next(take_all(loader)) for _ in range(STARTED_AFTER)]
+        rows.lock = threading.Lock()  # type: ignore[attr-defined]
+        got += take_all(loader)
+        assert not is_ahead(loader)
+    assert got == want
+    assert f"has ended: {HANDLE} (_thread.lock)" in said.texts[-1]
 
 
 def test_a_process_ends_if_comparing_becomes_dear(monkeypatch: pytest.MonkeyPatch) -> None:
