@@ -18,10 +18,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import context
 from typing import Any, Final, TypeAlias
 
 import torch
 import torch.distributed
+import torch.multiprocessing
 
 from legato.core.errors import ProgramError
 
@@ -373,6 +375,38 @@ def pin(batch: Any) -> Any:
     except ImportError:
         return batch
     return pin_memory(batch)  # type: ignore[no-untyped-call]
+
+
+def reduce_storage(storage: torch.UntypedStorage, collect: Callable[[int], Any]) -> Any:
+    """Return how torch pickles the memory of a tensor for another process.
+
+    Why: torch sends each descriptor of shared memory through a connection and a thread of its own, and has no public
+    way to send them otherwise. But a program that starts a process passes descriptors to it, and torch asks for that.
+    If missing: ProgramError with loader processes; if torch asks otherwise, it sends the descriptor in its own way.
+
+    Args:
+        storage: of a tensor.
+        collect: receives the descriptor of the memory, which the storage owns. Returns what stands for it in the
+            pickle; its method ``detach()`` must return a descriptor in the other process.
+    """
+    reduce = _part(_part(torch.multiprocessing, "reductions"), "reduce_storage")
+    collector: Any = _Collector(collect)
+    context.set_spawning_popen(collector)
+    try:
+        return reduce(storage)
+    finally:
+        context.set_spawning_popen(None)
+
+
+class _Collector:
+    """What `multiprocessing.reduction.DupFd` needs of a process that is being started."""
+
+    def __init__(self, collect: Callable[[int], Any]) -> None:
+        self.DupFd = collect
+
+    def duplicate_for_child(self, fd: int) -> int:
+        """Return the number of the descriptor: it is not duplicated."""
+        return fd
 
 
 def describe_loader_process(index: int, num_processes: int, seed: int, dataset: Any) -> None:

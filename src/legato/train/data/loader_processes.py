@@ -1,7 +1,8 @@
 """Loader processes: fetch the batches of given keys and return them. Never decides which keys.
 
-Each process has a pipe for requests and one for results; tensors travel in shared memory. No thread takes part: results
-are received when the training asks for a batch. Requests that a process has not begun can be taken back.
+Each process has a pipe for requests and a `batch_pipe` for results; large tensors travel in shared memory. No thread
+takes part: results are received when the training asks for a batch. Requests that a process has not begun can be taken
+back.
 
 Why not torch's DataLoader: it returns batches in the order of the requests. So after a change of membership it would
 first have to load and return all batches that are no longer needed. It also draws from this process's random state.
@@ -13,25 +14,26 @@ import ctypes
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import torch
-import torch.multiprocessing  # teaches pipes to carry tensors in shared memory
 from torch.utils.data import default_collate
 
 from legato.core.errors import DataError
 from legato.train import torch_private
+from legato.train.data import batch_pipe
 from legato.train.data.dataset_state import DatasetState, Signer
 from legato.train.data.fetch import Collate, Fetcher, FetchError, told
 from legato.train.data.order import Key
@@ -76,14 +78,14 @@ class Place(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index
     num_processes: int
     parent_pid: int | None
-    parents_ends: tuple[Connection, ...]
+    parents_ends: tuple[Connection | socket.socket, ...]
     private_fds: tuple[int, ...]
 
 
 class _Process:
     """One loader process as its parent sees it."""
 
-    def __init__(self, process: BaseProcess, requests: Connection, results: Connection) -> None:
+    def __init__(self, process: BaseProcess, requests: Connection, results: socket.socket) -> None:
         self.process = process
         self.requests = requests
         self.results = results
@@ -115,6 +117,7 @@ class LoaderProcesses:
         self._private_fds = private_fds
         self._signer = signer
         self._processes: list[_Process] = []
+        self._poll = select.poll()
         self.state: DatasetState | None = None
         """Of the data set and the collation when the processes copied them; None without processes."""
         self._next_token = 0
@@ -188,6 +191,7 @@ class LoaderProcesses:
     def _end(self) -> None:
         self.state = None
         processes, self._processes = self._processes, []
+        self._poll = select.poll()
         for each in processes:
             # Processes that wait for a request, or for room for a result, wake up and end.
             each.requests.close()
@@ -209,10 +213,10 @@ class LoaderProcesses:
         forked = self._context.get_start_method() == "fork"
         private_fds = tuple(self._private_fds()) if forked else ()
         elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]
-        ends: list[Connection] = []
+        ends: list[Connection | socket.socket] = []
         for index in range(self._num_processes):
             their_requests, requests = self._context.Pipe(duplex=False)
-            results, their_results = self._context.Pipe(duplex=False)
+            results, their_results = socket.socketpair()
             ends += [requests, results]
             place = Place(
                 index=index,
@@ -230,31 +234,35 @@ class LoaderProcesses:
                 name=f"legato-loader-{index}",
                 daemon=True,
             )
-            process.start()
-            their_requests.close()
-            their_results.close()
+            with their_requests, their_results:
+                try:
+                    process.start()
+                except BaseException:
+                    results.close()
+                    raise
             self._processes.append(_Process(process, requests, results))
+            self._poll.register(results, select.POLLIN)
         _living.add(self)
 
-    def _ready(self, *, block: bool) -> Iterator[_Process]:
+    def _ready(self, *, block: bool) -> list[_Process]:
         # A dead process closes its end of the pipe, so the pipe for results shows its death too.
-        waiting = {process.results: process for process in self._processes}
-        for connection in wait(list(waiting), timeout=None if block else 0):
-            assert isinstance(connection, Connection)
-            yield waiting[connection]
+        ready = {fd for fd, _ in self._poll.poll(None if block else 0)}
+        return [process for process in self._processes if process.results.fileno() in ready]
 
     def _receive_from(self, process: _Process) -> dict[Key, Any]:
         try:
-            token, batch = process.results.recv()
+            message = batch_pipe.receive(process.results)
         except (EOFError, OSError) as error:
             raise self._death(process) from error
-        except RuntimeError as error:
-            # Each tensor of a batch that the program keeps holds a file descriptor open.
+        key = process.loading.pop(message.token, None)
+        try:
+            batch = message.open()
+        except (RuntimeError, OSError, EOFError) as error:
+            # Each large tensor of a batch that the program keeps holds a file descriptor open.
             raise DataError(
                 f"Cannot load data: a batch cannot be received from {process.process.name}: {error}. If the program "
                 "keeps batches, keep copies (tensor.clone()), or raise the limit of open files (ulimit -n)."
             ) from error
-        key = process.loading.pop(token, None)
         return {} if key is None else {key: batch}
 
     def _request(self, process: _Process, message: tuple[int, Key | None]) -> None:
@@ -286,7 +294,7 @@ def _render_exit(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
 
 
-def _serve(fetcher: Fetcher, requests: Connection, results: Connection, place: Place) -> None:
+def _serve(fetcher: Fetcher, requests: Connection, results: socket.socket, place: Place) -> None:
     """Fetch the requested batches in the order of the requests, until the parent closes the pipe."""
     _leave_parent(place)
     torch.set_num_threads(1)
@@ -323,16 +331,16 @@ def _fetch(fetcher: Fetcher, key: Key) -> Any:
         sys.stderr.flush()
 
 
-def _send(results: Connection, token: int, batch: Any) -> None:
+def _send(results: socket.socket, token: int, batch: Any) -> None:
     try:
-        results.send((token, batch))
+        batch_pipe.send(results, token, batch)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - pickling runs code of the user's; all of it is sent to the parent
         failure = _failure(f"the batch cannot be sent to the trainer: {told(error)}", error)
         if any(text in str(error) for text in _NO_ROOM):
             failure = failure._replace(what=_describe_shared_memory(), advice=_MORE_SHARED_MEMORY)
-        results.send((token, failure))
+        batch_pipe.send(results, token, failure)
 
 
 def _describe_shared_memory() -> str:
