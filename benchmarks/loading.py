@@ -1,8 +1,9 @@
 """(k) The time in which data sets of a user's own are loaded, beside torch's DataLoader in the same process.
 
 The two sides read the same data set, pass by pass in turn; a figure is the ratio of two neighbouring passes. The data
-sets are small on purpose: the larger a sample, the less does the way to it matter. The last row shows what
-``num_workers="auto"`` saves beside ``num_workers=0``.
+sets are small on purpose: the larger a sample, the less does the way to it matter. Then both sides load with the same
+number of processes, which stay from pass to pass. The last row shows what ``num_workers="auto"`` saves beside
+``num_workers=0``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _TARGET: Final = 1.1
 _TARGET_AHEAD: Final = 0.7  # loading and computing take as long as each other: 0.5 at best
 _NUM_COLD: Final = 2 * NUM_MEASURED
 _BATCH_SIZES: Final = (8, 32)
+_NUM_BATCHES: Final = 200
 
 
 class Pairs(Dataset[Any]):
@@ -97,6 +99,14 @@ class Decoded(Dataset[Any]):
         return torch.from_numpy(image), self.files[number][1]
 
 
+class Fields(Pairs):
+    """Six tensors per sample."""
+
+    def __getitem__(self, number: int) -> Any:
+        row = self.inputs[number]
+        return {"ids": row, "mask": row > 0, "types": row, "positions": row, "weights": row, "label": number}
+
+
 _KINDS: Final[dict[str, Callable[[int], Dataset[Any]]]] = {
     "pairs of tensors": Pairs,
     "NumPy rows and labels": Arrays,
@@ -104,16 +114,26 @@ _KINDS: Final[dict[str, Callable[[int], Dataset[Any]]]] = {
     "`__getitems__`": Batches,
     "images, flipped at random": Images,
 }
+_LOADED_BY_PROCESSES: Final[dict[str, Callable[[int], Dataset[Any]]]] = {
+    "decoded files": Decoded,
+    "dicts of six tensors": Fields,
+}
+_NUMS_PROCESSES: Final = (1, 2)
 
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
-    """Yield one row per data set and size of a batch, then those about loading ahead."""
+    """Yield one row per data set and size of a batch, then those about loader processes."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for name, kind in _KINDS.items():
             for size in _BATCH_SIZES:
                 row = _measure_kind(name, kind, size, num_pairs=3 if quick else 25)
+                _say_row(row, say)
+                yield row
+        for name, kind in _LOADED_BY_PROCESSES.items():
+            for num_processes in _NUMS_PROCESSES:
+                row = _measure_processes(name, kind, num_processes, num_pairs=1 if quick else 25)
                 _say_row(row, say)
                 yield row
         row = _measure_ahead(num_pairs=1 if quick else 9)
@@ -128,16 +148,15 @@ def _say_row(row: dict[str, Any], say: Say) -> None:
 
 
 def _measure_kind(name: str, kind: Callable[[int], Dataset[Any]], size: int, num_pairs: int) -> dict[str, Any]:
-    num_batches = 200
-    dataset = kind(num_batches * size)
-    order = Order(num_batches * size, Layout(size, size), 0)
+    dataset = kind(_NUM_BATCHES * size)
+    order = Order(_NUM_BATCHES * size, Layout(size, size), 0)
 
     def ours() -> float:
         loader = Loader(dataset, order, seed=0)
         loader.begin_pass()
-        loader.follow(Key(0, step, 0) for step in range(num_batches))
+        loader.follow(Key(0, step, 0) for step in range(_NUM_BATCHES))
         began = time.perf_counter()
-        for _ in range(num_batches):
+        for _ in range(_NUM_BATCHES):
             loader.take()
         return time.perf_counter() - began
 
@@ -152,7 +171,40 @@ def _measure_kind(name: str, kind: Callable[[int], Dataset[Any]], size: int, num
         "batch": size,
         "beside": "DataLoader",
         "target": _TARGET,
-        **_compare(ours, theirs, num_pairs, 1e6 / num_batches),
+        **_compare(ours, theirs, num_pairs, 1e6 / _NUM_BATCHES),
+    }
+
+
+def _measure_processes(
+    name: str, kind: Callable[[int], Dataset[Any]], num_processes: int, num_pairs: int
+) -> dict[str, Any]:
+    size = _BATCH_SIZES[-1]
+    dataset = kind(_NUM_BATCHES * size)
+    order = Order(_NUM_BATCHES * size, Layout(size, size), 0)
+    other = DataLoader(dataset, size, shuffle=True, num_workers=num_processes, persistent_workers=True)
+    with closing(Loader(dataset, order, seed=0, num_workers=num_processes)) as loader:
+
+        def ours() -> float:
+            began = time.perf_counter()
+            loader.begin_pass()
+            loader.follow(Key(0, step, 0) for step in range(_NUM_BATCHES))
+            for _ in range(_NUM_BATCHES):
+                loader.take()
+            return time.perf_counter() - began
+
+        def theirs() -> float:
+            began = time.perf_counter()
+            for _ in other:
+                pass
+            return time.perf_counter() - began
+
+        compared = _compare(ours, theirs, num_pairs, 1e6 / _NUM_BATCHES)
+    return {
+        "data": f"{name}; `num_workers={num_processes}`",
+        "batch": size,
+        "beside": f"DataLoader(num_workers={num_processes})",
+        "target": _TARGET,
+        **compared,
     }
 
 
