@@ -29,6 +29,7 @@ from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.exchange import Division, Exchange
 from legato.train.state.agreement import NO_WORD
+from legato.train.state.checksums import checksums
 
 _ENDLESS: Final = 10**9
 _AFTER_STEP: Final = 2**31
@@ -169,7 +170,7 @@ class Stepper:
         began, cost_s = perf_counter(), 0.0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round, is_first=is_first)
         micro_batches, is_ghost = _run_for(span), not span.num_items
-        self._turn_counting.begin_step()
+        self._turn_counting.begin_step(job_step + 1, self._sum_up)
         for micro_batch in micro_batches:
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
@@ -211,6 +212,12 @@ class Stepper:
         """Note that the program goes on after its loop over batches: it has not left the loop by an error."""
         self._warn(self._turn_counting.continue_program())
 
+    def _sum_up(self) -> dict[str, int]:
+        """Return checksums of what the turns of a step do not change; Legato itself takes care of buffers."""
+        items = self._session.training_state.items()
+        kept = ((item.name, item.value) for item in items if item.kind in ("parameter", "object"))
+        return checksums(kept, self._session.device)
+
     def _warn(self, text: str | None) -> None:
         if text is not None and self._session.membership.rank == 0:
             self._session.reporter.say(wire.Note(level="warning", text=text))
@@ -226,6 +233,7 @@ class Stepper:
     def _run_round(self) -> None:
         session = self._session
         reducer, membership = session.reducer, session.membership
+        self._warn(self._turn_counting.find_changes(session.cursor.step + 1, self._sum_up))
         self._warn(self._turn_counting.complete_step(session.cursor.step + 1, session.training_state.learning_rates))
         # A rank that is alone has no costs and no state to compare.
         has_peers = membership.size > 1

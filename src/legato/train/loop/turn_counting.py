@@ -1,13 +1,13 @@
-"""Notices signs that a program counts the turns of its loop, whose number depends on the workers. Pure.
+"""Notices signs that the result depends on the turns of a program's loop, whose number depends on the workers. Pure.
 
-Workers that count the same number of turns hold the same state, so the agreement check finds nothing. The result still
-differs from that of another number of workers.
+Workers that have equally many turns hold the same state, so the agreement check finds nothing. The result still differs
+from that of another number of workers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 # A program that counts turns loses every second step or more. One that leaves out a step now and then, because its
@@ -23,12 +23,42 @@ class TurnCounting:
     def __init__(self) -> None:
         self._known: set[str] = set()
         self._rates: Sequence[float] | None = None
+        self._sums: Mapping[str, int] | None = None
         self._left_step: int | None = None
         self._num_lost = 0
 
-    def begin_step(self) -> None:
-        """Begin a step of this worker."""
+    def begin_step(self, step: int, read_sums: Callable[[], Mapping[str, int]]) -> None:
+        """Begin a step of this worker.
+
+        Args:
+            step: number of the step, from 1.
+            read_sums: returns checksums of what only `optimizer.step()` should change, by name. It is called in steps
+                1, 2, 4, 8 and so on, because it takes time.
+        """
         self._rates = None
+        self._sums = read_sums() if step & (step - 1) == 0 and "change" not in self._known else None
+
+    def find_changes(self, step: int, read_sums: Callable[[], Mapping[str, int]]) -> str | None:
+        """Return a warning if the program has changed something in the turns of a step, before the step is complete.
+
+        Args:
+            step: number of the step, from 1.
+            read_sums: as in `begin_step`.
+        """
+        if self._sums is None:
+            return None
+        sums = read_sums()
+        changed = [name for name, total in self._sums.items() if sums.get(name, total) != total]
+        if not changed:
+            return None
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return self._once(
+            "change",
+            f"The program changed {changed[0]}{more} in a turn of step {step} before the step was complete. How often "
+            "a worker does that depends on the number of workers, and so does the result. Change parameters, also "
+            "those of the average of a model, under `if run.stepped:`, after optimizer.step(). If a forward pass "
+            "changes them, make them buffers.",
+        )
 
     def end_first_turn(self, rates: Sequence[float]) -> None:
         """Note the learning rates after the first of several turns of a step."""

@@ -1,4 +1,4 @@
-"""Programs that count the turns of their loop are warned: the number of turns depends on the workers."""
+"""Programs whose result depends on the turns of their loop are warned: the number of turns depends on the workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
 import legato
@@ -73,6 +74,89 @@ def test_a_program_that_counts_turns_is_warned_once(
     (text,) = warnings_of(body, capfd)
     assert text.startswith(beginning)
     assert advice in text
+
+
+def shrink(_run: Any, model: nn.Module, optimizer: torch.optim.Optimizer, _number: int) -> None:
+    optimizer.step()
+    model.bias.data.mul_(0.9)
+
+
+def clamp(_run: Any, model: nn.Module, optimizer: torch.optim.Optimizer, _number: int) -> None:
+    optimizer.step()
+    model.weight.data.clamp_(-0.01, 0.01)
+
+
+@pytest.mark.parametrize(("body", "name"), [(shrink, "bias"), (clamp, "weight")])
+def test_a_program_that_changes_parameters_in_each_turn_is_warned_once(
+    body: Body, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (text,) = warnings_of(body, capfd)
+    assert text.startswith(f"The program changed parameter {name} in a turn of step 1 before the step was complete.")
+    assert "under `if run.stepped:`, after optimizer.step()" in text
+
+
+def test_workers_with_one_turn_per_step_change_parameters_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert warnings_of(shrink, capfd, micro_batch_size=8) == []
+
+
+class Shadow:
+    """The average of a parameter, as an object of the program's own."""
+
+    def __init__(self, parameter: torch.Tensor) -> None:
+        self.mean = parameter.detach().clone()
+
+    def update(self, parameter: torch.Tensor) -> None:
+        self.mean.mul_(0.9).add_(parameter.detach(), alpha=0.1)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"mean": self.mean}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.mean = state["mean"]
+
+
+@pytest.mark.parametrize("in_every_turn", [True, False])
+def test_a_program_that_averages_in_each_turn_is_warned(in_every_turn: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    run = legato.elastic(global_batch_size=8, micro_batch_size=2)
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    averaged = run.prepare(AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9)))
+    shadow = Shadow(model.bias)
+    run.prepare(model, optimizer, shadow)
+    for _ in run.epochs(2):
+        for inputs, targets in run.batches(DATA):
+            run.backward(cross_entropy(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
+            if in_every_turn or run.stepped:
+                averaged.update_parameters(model)
+            if run.stepped or (in_every_turn and run.step > 1):
+                shadow.update(model.bias)
+    warning = "The program changed parameter module.weight of model 0 (AveragedModel) and 2 more in a turn of step 4"
+    assert (warning in capfd.readouterr().err) == in_every_turn
+
+
+class Codebook(nn.Linear):
+    """A layer whose forward pass writes a parameter."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs)
+        with torch.no_grad():
+            self.bias.lerp_(outputs.mean(0), 0.1)
+        return outputs
+
+
+def test_a_forward_pass_that_writes_a_parameter_is_warned_of(capfd: pytest.CaptureFixture[str]) -> None:
+    run = legato.elastic(global_batch_size=8, micro_batch_size=8)
+    codebook = Codebook(6, 2)
+    codebook.bias.requires_grad_(False)
+    optimizer = torch.optim.SGD([codebook.weight], 0.1)
+    run.prepare(codebook, optimizer)
+    for inputs, targets in run.batches(DATA):
+        run.backward(cross_entropy(codebook(inputs), targets))
+        optimizer.step()
+        optimizer.zero_grad()
+    assert "The program changed parameter bias in a turn of step 1" in capfd.readouterr().err
 
 
 def act_when_stepped(run: Any, _model: nn.Module, optimizer: torch.optim.Optimizer, _number: int) -> None:
