@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from legato.train.reduction.reducer import StepReducer
 from legato.train.state.agreement import Agreement, OnDifference
 from legato.train.state.checksums import checksums
 from legato.train.state.differences import describe, describe_changes
+from legato.train.state.named_state import Item
 from legato.train.state.numeric_environment import describe_environment
 from legato.train.state.training_state import TrainingState
 
@@ -84,10 +86,11 @@ class Session:
         self.shares_freely = False
         self.is_loaded = False
         self.data_fingerprint = ""
+        self._known_data: set[str] = set()
         self.outgoing: list[Pending] = []
         self.turn = Turn(lambda: self.membership.num_rounds)
         self.training_state = TrainingState(self.turn, self.device)
-        self.agreement = Agreement(self.training_state.items, self.device)
+        self.agreement = Agreement(self._items, self.device)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
         self._known_unshared: set[str] = set()
@@ -149,6 +152,10 @@ class Session:
 
     def use_data(self, fingerprint: str) -> None:
         """Set the data set of the coming pass; a worker with another data set is refused."""
+        if fingerprint not in self._known_data:
+            # The program may have changed it by what this worker alone has computed.
+            self._known_data.add(fingerprint)
+            self.agreement.ask()
         self.data_fingerprint = fingerprint
 
     def share_freely(self) -> None:
@@ -335,6 +342,8 @@ class Session:
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.training_state.load(tree)
+        # A worker that comes after the last pass has used no data set.
+        self.data_fingerprint = self.data_fingerprint or tree["data"]
         self._follow_freezing()
         self.reducer.buffers.rebase()
         self.reducer.buffers.know(tree["moving"])
@@ -477,6 +486,11 @@ class Session:
 
     # ------------------------------------------------------------ agreement
 
+    def _items(self) -> Iterator[Item]:
+        """Yield every piece of what must be equal on all workers between two steps."""
+        yield from self.training_state.items()
+        yield Item("data set of this pass", self.data_fingerprint, "data", None)
+
     def _act_on_difference(self) -> None:
         """Do what ``on_difference`` says if the control words of the last step have shown that the states differ."""
         try:
@@ -508,7 +522,7 @@ class Session:
             return
         told = describe(
             found,
-            self.training_state.items(),
+            self._items(),
             self.reducer.buffers,
             step=step,
             agreed_step=agreed_step,

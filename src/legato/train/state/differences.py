@@ -24,6 +24,11 @@ _OTHER_INPUTS: Final = (
     "self.training:` only)."
 )
 
+_OTHER_DATA: Final = (
+    "The program changes or chooses the data set by what this worker alone has computed or loaded, such as the losses "
+    "of its samples. Use values that are the same on all workers: those of run.notes, run.loss and run.evaluate."
+)
+
 
 class Difference(NamedTuple):
     """A piece of the state that is not equal on all ranks.
@@ -155,6 +160,8 @@ def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int])
             causes.append(_cause_of_parameter(item, trained, attributes))
         elif item.kind == "optimizer":
             causes.append(_Cause(attributes))
+        elif item.kind == "data":
+            causes.append(_Cause(_OTHER_DATA, is_certain=True))
         else:
             text = f"A {type(item.owner).__name__} is changed once per micro-batch. Change it under `if run.stepped:`."
             causes.append(_Cause(text))

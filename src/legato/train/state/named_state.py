@@ -22,7 +22,7 @@ class Item:
     Args:
         name: such as ``buffer bn.running_mean`` or ``exp_avg of fc.weight in Adam``.
         value: the live tensor, or a plain value.
-        kind: ``parameter``, ``buffer``, ``optimizer``, ``scheduler``, ``scaler`` or ``object``.
+        kind: ``parameter``, ``buffer``, ``optimizer``, ``scheduler``, ``scaler``, ``object`` or ``data``.
         owner: the module that holds a parameter or a buffer; else the object that was passed to ``run.prepare``.
         attribute: the name of a parameter or a buffer in its module; else empty.
         is_cache: it is a buffer that its module does not count to its state (``persistent=False``).

@@ -270,6 +270,50 @@ def test_workers_that_differ_stop_and_name_the_cause(
     assert told.count(cause) == 1
 
 
+class Sorted(TensorDataset):
+    """Gives the samples with the largest losses first."""
+
+    def __init__(self) -> None:
+        super().__init__(*DATA.tensors)
+        self.losses = torch.zeros(len(DATA))
+        self.order = torch.arange(len(DATA))
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        return (*super().__getitem__(int(self.order[index])), self.order[index])
+
+
+def train_hardest_first(*, own_losses: bool) -> Callable[[Worker], Any]:
+    """Return a program that sorts its data set, by losses of this worker alone or by what all workers know."""
+
+    def program(worker: Worker) -> Any:
+        run, model, data = worker.run, Net(), Sorted()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        run.prepare(model, optimizer)
+        for _ in run.epochs(3):
+            for inputs, numbers in run.batches(data):
+                losses = model(inputs).square()
+                data.losses[numbers] = losses.detach()
+                run.backward(losses.mean())
+                optimizer.step()
+                optimizer.zero_grad()
+            data.order = (data.losses if own_losses else data.tensors[0][:, 0]).argsort(descending=True)
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    return program
+
+
+def test_a_data_set_that_each_worker_changes_by_its_own_losses_is_named(job: Job) -> None:
+    for worker in job.begin(2, train_hardest_first(own_losses=True)):
+        told = str(worker.end())
+        assert "  data set of this pass: rank 0 has " in told
+        assert "what this worker alone has computed" in told
+
+
+def test_a_data_set_that_all_workers_change_alike_is_no_difference(job: Job) -> None:
+    one, other = (worker.end() for worker in job.begin(2, train_hardest_first(own_losses=False)))
+    assert all(map(torch.equal, one, other))
+
+
 @pytest.mark.parametrize("on_difference", ["stop", "warn"])
 def test_a_buffer_that_workers_set_to_different_shapes_is_named_with_each_shape(
     job: Job, on_difference: OnDifference
