@@ -342,6 +342,8 @@ class Session:
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.training_state.load(tree)
+        # Checkpoints of earlier releases do not have them.
+        self.training_state.attributes.compare(tree.get("attributes", {}))
         # A worker that comes after the last pass has used no data set.
         self.data_fingerprint = self.data_fingerprint or tree["data"]
         self._follow_freezing()

@@ -233,6 +233,8 @@ class Stepper:
     def _run_round(self) -> None:
         session = self._session
         reducer, membership = session.reducer, session.membership
+        if (stale := session.training_state.attributes.find_stale()) is not None:
+            session.reporter.say(wire.Note(level="warning", text=stale))
         self._warn(self._turn_counting.find_changes(session.cursor.step + 1, self._sum_up))
         self._warn(self._turn_counting.complete_step(session.cursor.step + 1, session.training_state.learning_rates))
         # A rank that is alone has no costs and no state to compare.

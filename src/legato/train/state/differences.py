@@ -160,6 +160,12 @@ def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int])
             causes.append(_cause_of_parameter(item, trained, attributes))
         elif item.kind == "optimizer":
             causes.append(_Cause(attributes))
+        elif item.kind == "scheduler":
+            text = (
+                f"A {type(item.owner).__name__} got a value of one worker alone, such as the loss of a micro-batch. "
+                "Give it one that all workers know: run.loss, run.epoch_loss or a result of run.evaluate."
+            )
+            causes.append(_Cause(text))
         elif item.kind == "data":
             causes.append(_Cause(_OTHER_DATA, is_certain=True))
         else:

@@ -21,6 +21,7 @@ from legato.train.loop.schedulers import find_schedulers
 from legato.train.loop.step_guards import OptimizerGuard, SchedulerGuard, Turn, guard_scaler
 from legato.train.membership.state_transfer import lies_alike
 from legato.train.reduction.buffers import Slot
+from legato.train.state.attributes import Attributes
 from legato.train.state.named_state import Item, items_of
 from legato.train.state.serialization import Path, decode, encode, place_of
 from legato.train.state.structure import GroupWatch, Structure, buffer_slots, slots_of
@@ -35,6 +36,9 @@ class TrainingState:
     Args:
         turn: of the program's loop, which the guards ask when to act.
         device: to which the models are moved.
+
+    Attributes:
+        attributes: the numbers that are attributes of the models and optimizers; they are compared, not loaded.
     """
 
     def __init__(self, turn: Turn, device: torch.device) -> None:
@@ -54,6 +58,7 @@ class TrainingState:
         self._structure: Structure | None = None
         self._groups: GroupWatch | None = None
         self._frozen_unprepared: list[torch.Tensor] = []
+        self.attributes = Attributes([], [])
 
     def add(self, thing: Any) -> None:
         """Prepare an object: its state becomes part of the training state.
@@ -94,6 +99,10 @@ class TrainingState:
         self._structure = Structure(self._models)
         self._groups = GroupWatch(self._optimizers)
         self._refuse_unprepared_parameters()
+        self.attributes = Attributes(
+            [(self._name_of(model), model) for model in self._models],
+            [(self._name_of(optimizer), optimizer) for optimizer in self._optimizers],
+        )
 
     def check_structure(self) -> None:
         """Check that the models and optimizers still have the parameters with which training began. Fast.
@@ -309,6 +318,7 @@ class TrainingState:
             ],
             "scalers": [self._plain(scaler) for scaler in self._scalers],
             "objects": [self._plain(thing) for thing in self._objects],
+            "attributes": self.attributes.changed(),
         }
 
     def _plain(self, thing: Any) -> Any:

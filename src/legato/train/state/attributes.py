@@ -1,0 +1,92 @@
+"""Finds numbers that a program keeps as attributes of modules and optimizers, and which training has changed.
+
+Such attributes do not reach workers that join, nor a job that resumes: a module may count, or lower a temperature from
+epoch to epoch. Their values travel with the state only to be compared. Never changes an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Numbers = dict[str, int | float]
+
+
+class Attributes:
+    """The numbers that some models and optimizers have as public attributes, as they are at construction.
+
+    Args:
+        models: each with a title for messages, as the optimizers.
+        optimizers: of the run.
+    """
+
+    def __init__(
+        self, models: Sequence[tuple[str, torch.nn.Module]], optimizers: Sequence[tuple[str, torch.optim.Optimizer]]
+    ) -> None:
+        self._models = models
+        self._optimizers = optimizers
+        self._first = self._read()
+        self._received: set[str] = set()
+        self._expected: dict[str, tuple[int | float, int | float]] = {}
+
+    def changed(self) -> Numbers:
+        """Return the numbers that training has changed, by names that users know."""
+        return {
+            name: value
+            for name, value in self._read().items()
+            if name in self._received or self._first.get(name, value) != value
+        }
+
+    def compare(self, saved: Mapping[str, int | float]) -> None:
+        """Note which numbers have their first value here, and another one in a worker that has trained.
+
+        The program may still set them.
+        """
+        own = self._read()
+        self._received |= set(saved)
+        self._expected = {
+            name: (own[name], value)
+            for name, value in saved.items()
+            if name in own and own[name] == self._first.get(name) and own[name] != value
+        }
+
+    def find_stale(self) -> str | None:
+        """Return a warning if the program has not set some number since `compare`; each is reported once.
+
+        Call it in the first step after the loading, before the step is complete.
+        """
+        expected, self._expected = self._expected, {}
+        if not expected:
+            return None
+        own = self._read()
+        stale = [(name, mine, theirs) for name, (mine, theirs) in expected.items() if own.get(name) == mine]
+        if not stale:
+            return None
+        name, mine, theirs = stale[0]
+        more = f", and {len(stale) - 1} more differ" if len(stale) > 1 else ""
+        return (
+            f"A worker continues with {name} = {mine:.6g}, where training has changed it to {theirs:.6g}{more}. Legato "
+            "does not transfer numbers that are attributes. If the result depends on this one, it depends on when "
+            "workers join and the job resumes. Compute it from run.epoch or run.step in the loop, or keep it in a "
+            "buffer, in param_groups of the optimizer, or in an object that you pass to run.prepare."
+        )
+
+    def _read(self) -> Numbers:
+        return dict(self._walk())
+
+    def _walk(self) -> Iterator[tuple[str, int | float]]:
+        for title, model in self._models:
+            for path, module in model.named_modules():
+                of = f"{path} ({type(module).__name__}) of {title}" if path else title
+                yield from _numbers_of(module, of)
+        for title, optimizer in self._optimizers:
+            yield from _numbers_of(optimizer, title)
+
+
+def _numbers_of(thing: Any, of: str) -> Iterator[tuple[str, int | float]]:
+    for name, value in vars(thing).items():
+        # A bool is no number here: it may say that a module has made something that does not travel either.
+        if type(value) in (int, float) and not name.startswith("_"):
+            yield f"{name} of {of}", value

@@ -1,0 +1,119 @@
+"""Legato warns of numbers that are attributes, which training has changed and a resumed job begins with again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import legato
+
+DATA = TensorDataset(torch.linspace(-1.0, 1.0, 48).reshape(24, 2))  # three steps per epoch
+
+
+class Softened(nn.Module):
+    """A layer with a temperature, and numbers that a program may leave alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+        self.temperature = 1.0
+        self.longest = 0
+        self.is_warm = False
+        self._num_calls = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.longest, self.is_warm = len(inputs), True
+        self._num_calls += 1
+        outputs: torch.Tensor = self.layer(inputs) / self.temperature
+        return outputs
+
+
+class Warming(torch.optim.SGD):
+    """Counts its steps in an attribute."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.num_steps = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.num_steps += 1
+        return super().step(closure)
+
+
+Change = Callable[[Any, Softened], None]
+
+
+def train(
+    directory: Path,
+    change: Change,
+    *,
+    num_epochs: int,
+    resume: bool,
+    in_turns: bool = False,
+    optimizer_type: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+) -> None:
+    run = legato.elastic(global_batch_size=8, micro_batch_size=4, checkpoint_dir=directory, resume=resume)
+    model = Softened()
+    optimizer = optimizer_type(model.parameters(), lr=0.1)
+    run.prepare(model, optimizer)
+    for _ in run.epochs(num_epochs):
+        if not in_turns:
+            change(run, model)
+        for (inputs,) in run.batches(DATA):
+            if in_turns:
+                change(run, model)
+            run.backward(model(inputs).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def lower_from_epoch_2(run: Any, model: Softened) -> None:
+    if run.epoch == 1:
+        model.temperature = 0.5
+
+
+def lower_by_epoch(run: Any, model: Softened) -> None:
+    model.temperature = 0.5**run.epoch
+
+
+def lower_by_step(run: Any, model: Softened) -> None:
+    model.temperature = 0.9**run.step
+
+
+def keep(_run: Any, _model: Softened) -> None:
+    pass
+
+
+def test_a_number_that_a_resumed_job_begins_with_again_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path, lower_from_epoch_2, num_epochs=2, resume=False)
+    assert "warning" not in capfd.readouterr().err
+    train(tmp_path, lower_from_epoch_2, num_epochs=3, resume=True)
+    told = capfd.readouterr().err
+    assert told.count("A worker continues with temperature of the Softened = 1, ") == 1
+    assert "where training has changed it to 0.5. " in told
+    # The next one resumes from a job that has had the value of the program.
+    train(tmp_path, lower_from_epoch_2, num_epochs=4, resume=True)
+    assert "continues with" not in capfd.readouterr().err
+
+
+def test_a_number_that_an_optimizer_counts_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path, keep, num_epochs=1, resume=False, optimizer_type=Warming)
+    train(tmp_path, keep, num_epochs=2, resume=True, optimizer_type=Warming)
+    assert "A worker continues with num_steps of the Warming = 0, where" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("change", "in_turns"), [(lower_by_epoch, False), (lower_by_step, True), (keep, False)])
+def test_a_number_that_the_program_computes_is_not_named(
+    change: Change, in_turns: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path, change, num_epochs=2, resume=False, in_turns=in_turns)
+    train(tmp_path, change, num_epochs=4, resume=True, in_turns=in_turns)
+    assert "continues with" not in capfd.readouterr().err
