@@ -76,6 +76,7 @@ class Stepper:
         self._steps: Steps | None = None
         self._num_steps = 0
         self._is_broken = False
+        self._is_examined = False
         self._is_state_checked = False
         self._leaving: BaseException | None = None
         self._fixed_cost = FixedCost()
@@ -170,7 +171,9 @@ class Stepper:
         began, cost_s = perf_counter(), 0.0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round, is_first=is_first)
         micro_batches, is_ghost = _run_for(span), not span.num_items
-        self._turn_counting.begin_step(job_step + 1, self._sum_up)
+        is_sampled = job_step & (job_step + 1) == 0  # steps 1, 2, 4, 8 and so on
+        self._is_examined = is_first or is_sampled
+        self._turn_counting.begin_step(self._sum_up if is_sampled else None)
         for micro_batch in micro_batches:
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
@@ -198,6 +201,8 @@ class Stepper:
                 self._warn(self._turn_counting.end_step(session.cursor.step, session.cursor.loss, is_lost=is_lost))
             if not turn.stepped and micro_batch == micro_batches[0]:
                 self._turn_counting.end_first_turn(training_state.learning_rates())
+                if is_sampled:
+                    training_state.attributes.end_first_turn()
             cost_s += reducer.last_cost_s
         if self._fixed_cost.is_measuring and turn.stepped:
             self._note_cost(perf_counter() - began, cost_s, len(micro_batches))
@@ -211,6 +216,16 @@ class Stepper:
     def continue_program(self) -> None:
         """Note that the program goes on after its loop over batches: it has not left the loop by an error."""
         self._warn(self._turn_counting.continue_program())
+
+    def _examine_turns(self) -> None:
+        """Warn of what the program has changed in the turns of a step, before the step is complete."""
+        session = self._session
+        attributes = session.training_state.attributes
+        if (stale := attributes.find_stale()) is not None:
+            # Only this worker knows.
+            session.reporter.say(wire.Note(level="warning", text=stale))
+        self._warn(attributes.find_counters())
+        self._warn(self._turn_counting.find_changes(session.cursor.step + 1, self._sum_up))
 
     def _sum_up(self) -> dict[str, int]:
         """Return checksums of what the turns of a step do not change; Legato itself takes care of buffers."""
@@ -233,9 +248,8 @@ class Stepper:
     def _run_round(self) -> None:
         session = self._session
         reducer, membership = session.reducer, session.membership
-        if (stale := session.training_state.attributes.find_stale()) is not None:
-            session.reporter.say(wire.Note(level="warning", text=stale))
-        self._warn(self._turn_counting.find_changes(session.cursor.step + 1, self._sum_up))
+        if self._is_examined:
+            self._examine_turns()
         self._warn(self._turn_counting.complete_step(session.cursor.step + 1, session.training_state.learning_rates))
         # A rank that is alone has no costs and no state to compare.
         has_peers = membership.size > 1

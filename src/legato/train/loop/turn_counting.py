@@ -27,23 +27,22 @@ class TurnCounting:
         self._left_step: int | None = None
         self._num_lost = 0
 
-    def begin_step(self, step: int, read_sums: Callable[[], Mapping[str, int]]) -> None:
+    def begin_step(self, read_sums: Callable[[], Mapping[str, int]] | None) -> None:
         """Begin a step of this worker.
 
         Args:
-            step: number of the step, from 1.
-            read_sums: returns checksums of what only `optimizer.step()` should change, by name. It is called in steps
-                1, 2, 4, 8 and so on, because it takes time.
+            read_sums: returns checksums of what only `optimizer.step()` should change, by name; None in most steps,
+                because this takes time.
         """
         self._rates = None
-        self._sums = read_sums() if step & (step - 1) == 0 and "change" not in self._known else None
+        self._sums = read_sums() if read_sums is not None and "change" not in self._known else None
 
     def find_changes(self, step: int, read_sums: Callable[[], Mapping[str, int]]) -> str | None:
         """Return a warning if the program has changed something in the turns of a step, before the step is complete.
 
         Args:
             step: number of the step, from 1.
-            read_sums: as in `begin_step`.
+            read_sums: returns checksums as in `begin_step`.
         """
         if self._sums is None:
             return None

@@ -7,11 +7,12 @@ epoch to epoch. Their values travel with the state only to be compared. Never ch
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 Numbers = dict[str, int | float]
+_NUM_STEPS: Final = 4  # in which a number changes in the same direction until it counts as a counter
 
 
 class Attributes:
@@ -30,6 +31,10 @@ class Attributes:
         self._first = self._read()
         self._received: set[str] = set()
         self._expected: dict[str, tuple[int | float, int | float]] = {}
+        self._before: Numbers | None = None
+        self._num_steps = 0
+        self._rises: dict[str, bool] = {}
+        self._last: Numbers = {}
 
     def changed(self) -> Numbers:
         """Return the numbers that training has changed, by names that users know."""
@@ -71,6 +76,41 @@ class Attributes:
             "does not transfer numbers that are attributes. If the result depends on this one, it depends on when "
             "workers join and the job resumes. Compute it from run.epoch or run.step in the loop, or keep it in a "
             "buffer, in param_groups of the optimizer, or in an object that you pass to run.prepare."
+        )
+
+    def end_first_turn(self) -> None:
+        """End the first of several turns of a step in which `find_counters` will be called; some steps are enough.
+
+        What the program sets to one value in each turn of a step has this value from now on.
+        """
+        self._before = self._read() if self._num_steps < _NUM_STEPS else None
+
+    def find_counters(self) -> str | None:
+        """Return a warning if the later turns of several steps all let a number rise, or all let it fall; once.
+
+        Call it before the step is complete.
+        """
+        before, self._before = self._before, None
+        if before is None:
+            return None
+        now = self._read()
+        rises = {name: now[name] > old for name, old in before.items() if now.get(name, old) != old}
+        if self._num_steps:
+            # Also from step to step: a number that changes at random rises in several steps by chance.
+            last = self._last
+            rises = {
+                name: up for name, up in rises.items() if up is self._rises.get(name) is (before[name] > last[name])
+            }
+        self._rises, self._last = rises, now
+        self._num_steps += 1
+        if self._num_steps < _NUM_STEPS or not self._rises:
+            return None
+        name = next(iter(self._rises))
+        more = f", and {len(self._rises) - 1} others likewise" if len(self._rises) > 1 else ""
+        return (
+            f"The turns of a step have changed {name} from {before[name]:.6g} to {now[name]:.6g}{more}, as those of "
+            "earlier steps did. How often a worker does that depends on the number of workers. If the result depends "
+            "on this number, compute it from run.step, or make it an integer buffer: it counts steps."
         )
 
     def _read(self) -> Numbers:

@@ -1,4 +1,4 @@
-"""Legato warns of numbers that are attributes, which training has changed and a resumed job begins with again."""
+"""Legato warns of numbers that are attributes, and which a resumed job begins again or the turns of a step change."""
 
 from __future__ import annotations
 
@@ -46,6 +46,35 @@ class Warming(torch.optim.SGD):
         return super().step(closure)
 
 
+class Counting(Softened):
+    """Becomes softer with each forward pass."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.temperature *= 0.99
+        return super().forward(inputs)
+
+
+class Shuffling(Softened):
+    """Sets a number at random in each forward pass."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.longest = int(torch.randint(9, ()))
+        return self.layer(inputs)
+
+
+class CountingByBuffer(Softened):
+    """Counts in a buffer, and so counts steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        self.temperature = 0.99 ** int(self.count)
+        return super().forward(inputs)
+
+
 Change = Callable[[Any, Softened], None]
 
 
@@ -57,9 +86,10 @@ def train(
     resume: bool,
     in_turns: bool = False,
     optimizer_type: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    make: Callable[[], Softened] = Softened,
 ) -> None:
     run = legato.elastic(global_batch_size=8, micro_batch_size=4, checkpoint_dir=directory, resume=resume)
-    model = Softened()
+    model = make()
     optimizer = optimizer_type(model.parameters(), lr=0.1)
     run.prepare(model, optimizer)
     for _ in run.epochs(num_epochs):
@@ -117,3 +147,21 @@ def test_a_number_that_the_program_computes_is_not_named(
     train(tmp_path, change, num_epochs=2, resume=False, in_turns=in_turns)
     train(tmp_path, change, num_epochs=4, resume=True, in_turns=in_turns)
     assert "continues with" not in capfd.readouterr().err
+
+
+def test_a_number_that_each_turn_lowers_is_named_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path, keep, num_epochs=6, resume=False, make=Counting)
+    told = capfd.readouterr().err
+    assert told.count("The turns of a step have changed temperature of the Counting from 0.860058 to 0.851458, ") == 1
+    assert told.count("warning") == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [(Shuffling, keep), (CountingByBuffer, keep), (Softened, lower_by_epoch), (Softened, lower_by_step)],
+)
+def test_a_number_that_each_turn_sets_is_not_named(
+    make: Callable[[], Softened], change: Change, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path, change, num_epochs=6, resume=False, make=make, in_turns=True)
+    assert "warning" not in capfd.readouterr().err
