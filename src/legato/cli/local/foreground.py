@@ -88,8 +88,9 @@ class Foreground:
         if speaker is not None and speaker != self._main:
             self._show_output(whole=True)
             if self._main is not None:
-                self._logs.skip(speaker)
+                self._logs.switch(speaker)
             self._main = speaker
+        self._logs.note_sizes(status)
         self._screen.show_status(status)
 
     # ------------------------------------------------------------ the whole run

@@ -87,8 +87,9 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
                     screen.show_event(event)
             speaker = main_worker(status)
             if speaker is not None and speaker != main:
-                logs.skip(speaker)
+                logs.switch(speaker)
                 main = speaker
+            logs.note_sizes(status)
             screen.show_status(status)
         if main is not None:
             screen.show_output(logs.read(main))

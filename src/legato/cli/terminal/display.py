@@ -221,6 +221,7 @@ class LogFollower:
         self._held: dict[int, tuple[int, str]] = {}
         self._shown = ""
         self._skip = ""
+        self._noted: dict[int, int] | None = None
         if not from_start:
             self._offsets = self.sizes()
 
@@ -233,9 +234,24 @@ class LogFollower:
                 found[int(number)] = path.stat().st_size
         return dict(sorted(found.items()))
 
-    def skip(self, worker: int) -> None:
-        """Skip the present content of a worker's log."""
-        self._offsets[worker] = self.sizes().get(worker, 0)
+    def note_sizes(self, status: Mapping[str, Any]) -> None:
+        """Note how much the workers of a status have written up to now; see `switch`."""
+        workers = [int(worker["worker"]) for worker in status.get("workers") or ()]
+        self._noted = {worker: self._size(worker) for worker in workers}
+
+    def switch(self, worker: int) -> None:
+        """Skip what a worker had written at the last `note_sizes`; without one, what it has written.
+
+        What it has written since then may be its output as the main worker: the status comes later.
+        """
+        written = self._size(worker) if self._noted is None else self._noted.get(worker, 0)
+        self._offsets[worker] = max(self._offsets.get(worker, 0), written)
+
+    def _size(self, worker: int) -> int:
+        try:
+            return (self._directory / f"worker-{worker}.log").stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def read(self, worker: int, *, whole: bool = False, upto: int | None = None) -> str:
         """Return the new complete lines; with ``whole`` an incomplete last one too.

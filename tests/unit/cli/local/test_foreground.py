@@ -84,6 +84,35 @@ def test_a_job_that_cannot_start_says_which_machines_cannot_be_used(
     assert screen.messages == want
 
 
+class Reader:
+    """A screen that keeps the output of workers."""
+
+    def __init__(self) -> None:
+        self.output = ""
+
+    def show_output(self, text: str) -> None:
+        self.output += text
+
+    def show_status(self, status: Any) -> None:
+        pass
+
+
+def test_what_a_worker_writes_as_the_main_one_before_its_status_comes_is_shown(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+    directory.logs.mkdir(parents=True)
+    screen = Reader()
+    foreground = Foreground(directory, cast("Screen", screen))
+    logs = [directory.logs / f"worker-{worker}.log" for worker in (0, 1)]
+    logs[0].write_text("0 is the main worker\n")
+    logs[1].write_text("1 is not\n")
+    foreground.on_status({"workers": [{"worker": 0, "rank": 0}, {"worker": 1, "rank": 1}]})
+    with logs[1].open("a") as log:
+        log.write("1 is the main worker\n")
+    foreground.on_status({"workers": [{"worker": 1, "rank": 0}]})
+    foreground._show_output(whole=True)
+    assert screen.output == "0 is the main worker\n1 is the main worker\n"
+
+
 class ClosedScreen:
     """The screen of a terminal whose output nothing reads any more."""
 
