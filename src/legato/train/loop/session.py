@@ -10,8 +10,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from legato.train.process import job
 from legato.train.process.allocator import LARGEST_KEPT_BYTES
 from legato.train.process.determinism import find_doubts
 from legato.train.process.program_sources import describe_program
-from legato.train.reduction.buckets import layout_of
+from legato.train.reduction.buckets import Bucket, layout_of
 from legato.train.reduction.exchange import Exchange
 from legato.train.reduction.kept_memory import KeptMemory
 from legato.train.reduction.reducer import StepReducer
@@ -118,6 +119,7 @@ class Session:
         self._first_step_in: View | None = None
         self._may_read_peers = True
         self._kept_memory = KeptMemory()
+        self._making: threading.Thread | None = None
         self._has_partial_state = False
         self._resumed: dict[str, Any] | None = None
         self._is_broken_off = False
@@ -342,6 +344,9 @@ class Session:
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.training_state.load(tree)
+        if self._making is not None:
+            self._making.join()
+            self._making = None
         # Checkpoints of earlier releases do not have them.
         self.training_state.attributes.compare(tree.get("attributes", {}))
         # A worker that comes after the last pass has used no data set.
@@ -680,8 +685,12 @@ class Session:
             kept=self._kept_memory,
         )
         if exchange is not None and group.size > 1 and self.device.type == "cpu":
-            for bucket in exchange.buckets:
-                bucket.make_gradient()
+            making = threading.Thread(target=_make_gradients, args=(exchange.buckets,), name="legato-gradients")
+            making.start()
+            if self.membership.has_state:
+                making.join()  # else the first step of the view waits for it
+            else:
+                self._making = making  # the others wait for this worker's state, but not yet for its gradients
         group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))
         if group.obstacle and group.obstacle not in self._known_obstacles and group.rank == 0:
             self._known_obstacles.add(group.obstacle)
@@ -693,3 +702,8 @@ class Session:
             text += " They exchange gradients over the network, with the same result, but more slowly."
             self.reporter.say(wire.Note(level="warning", text=text))
         return exchange, "" if exchange is None else layout_of(exchange.buckets)
+
+
+def _make_gradients(buckets: Sequence[Bucket]) -> None:
+    for bucket in buckets:
+        bucket.make_gradient()
