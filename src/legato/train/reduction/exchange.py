@@ -381,12 +381,11 @@ class SharedExchange(Unmeasured):
         self._side = 0
         self._segments: list[Segment | None] = [None] * group.size
         num_bytes, peers = self._num_bytes(group.rank), [group.view.workers[peer] for peer in group.peers]
-        own, self._overwrites = (
-            (Segment(num_bytes), False)
+        self._segments[group.rank] = (
+            Segment(num_bytes)
             if kept is None
             else kept.take(num_bytes, peers, _most_bytes(buckets, num_micro_batches, group.size - 1))
         )
-        self._segments[group.rank] = own
         self._places: list[list[Place]] = []
 
     @property
@@ -421,6 +420,7 @@ class SharedExchange(Unmeasured):
     def begin_step(self) -> None:
         """Switch to the other place for small buckets."""
         self._side ^= 1
+        self._own().is_written = True
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the memory of this step's local sums of a bucket."""
@@ -456,10 +456,12 @@ class SharedExchange(Unmeasured):
         return [whole] if whole is not None else [places[bucket.index].result for places in self._places]
 
     def spares_results(self) -> bool:
-        """Return whether the memory was new; if not, the next view's is."""
-        if self._kept is not None and self._overwrites:
+        """Return whether no step was begun in this memory in an earlier view; if one was, the next memory is new."""
+        # Memory that only a view without a step had holds no result: otherwise two ranks could break views in turns.
+        is_written = self._own().is_written
+        if is_written and self._kept is not None:
             self._kept.drop()
-        return not self._overwrites
+        return not is_written
 
     def close(self) -> None:
         """Wait until this rank writes no more sums. Unless its memory is kept, it is freed with the last mapping."""

@@ -33,8 +33,8 @@ class KeptMemory:
         self._of_peers: dict[int, Segment] = {}
         self._lock = threading.Lock()
 
-    def take(self, num_bytes: int, peers: Collection[int], later_bytes: int = 0) -> tuple[Segment, bool]:
-        """Return a segment for a view, and whether it has been used in an earlier view.
+    def take(self, num_bytes: int, peers: Collection[int], later_bytes: int = 0) -> Segment:
+        """Return a segment for a view.
 
         Used memory is returned only if each worker that may have mapped it is a member of this view, or its process
         has ended.
@@ -65,7 +65,7 @@ class KeptMemory:
             # Before any of them can know the address.
             self._users = dict.fromkeys(peers) | self._users
             self._of_peers = {worker: segment for worker, segment in self._of_peers.items() if worker in peers}
-            return found, is_used
+            return found
 
     def find(self, worker: int, address: str, num_bytes: int) -> Segment:
         """Return the segment of a peer, which is mapped once.

@@ -45,6 +45,7 @@ class Segment:
         address: by which peers find the segment until `hide` is called: its path, a space, and its mark.
         num_bytes: size of the segment.
         room_bytes: to which `grow` can enlarge it.
+        is_written: this process has begun a step in it; set by the user.
 
     Raises:
         StrangeSegment: the path leads to something else: its owner is on another machine or in another container.
@@ -54,6 +55,7 @@ class Segment:
     def __init__(self, num_bytes: int, address: str | None = None, *, room_bytes: int = 0) -> None:
         self._file: _File | None = None
         self.num_bytes = 0
+        self.is_written = False
         if address is None:
             mark = secrets.token_hex(_MARK_BYTES)
             self._file = _File(_make_anonymous(f"{_NAME}-{mark}"))

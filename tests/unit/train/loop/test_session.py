@@ -788,6 +788,26 @@ def test_a_rank_that_missed_a_step_and_one_that_is_further_change_buffers_alike(
     assert ends[0] == ends[1] and isinstance(ends[0], list), ends
 
 
+def test_ranks_with_used_and_with_new_memory_keep_a_missed_result_once(job: Job) -> None:
+    """The joiner's memory is used, too, when the view that the others have broken is built again."""
+
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        if worker.worker == 1:
+            loses_result_of(worker, 1, lambda: first)
+        for (inputs,) in worker.run.batches(TensorDataset(torch.ones(16, 2))):
+            turn(worker, model, optimizer, inputs)
+        return model.weight.tolist(), model.bias.tolist()
+
+    first, second = job.begin(2, program)
+    third = job.start(program)
+    second.await_message(wire.Broken)
+    first.await_message(wire.Broken)
+    third.await_message(wire.Warm)
+    job.recover_missed(first, second, third)
+    assert first.end() == second.end() == third.end() == ([-4.0, -4.0], [-4.0, -4.0])
+
+
 # ---------------------------------------------------------------- the end
 
 

@@ -190,19 +190,21 @@ def test_a_worker_that_wakes_late_in_an_old_view_finds_what_it_had_to_find() -> 
     assert all(other.eq(20.0).all() for other in others)
 
 
-def test_results_of_the_last_view_are_spared_only_by_new_memory() -> None:
+def test_results_of_the_last_view_are_spared_by_memory_without_a_step() -> None:
     buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
 
     def play(group: Group) -> list[bool]:
         kept, spares = KeptMemory(), []
-        for _ in range(4):
+        for has_step in (False, True, True, True):
             exchange = make_exchange(group, buckets, 3, kept=kept)
             assert exchange is not None
-            exchange.close()
             spares.append(exchange.spares_results())
+            if has_step:
+                exchange.begin_step()
+            exchange.close()
         return spares
 
-    assert run_ranks(2, play, ["node", "node"]) == [[True, False, True, False]] * 2
+    assert run_ranks(2, play, ["node", "node"]) == [[True, True, False, True]] * 2
 
 
 def test_a_rank_that_leaves_a_view_writes_no_more_sums_there() -> None:

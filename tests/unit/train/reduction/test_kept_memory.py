@@ -52,8 +52,7 @@ def peers() -> Iterator[list[Peer]]:
 
 def begin(kept: KeptMemory, peers: list[Peer]) -> torch.Tensor:
     """Enter the first view, write into this process's memory, and return it."""
-    segment, is_used = kept.take(NUM_BYTES, [peer.worker for peer in peers])
-    assert not is_used
+    segment = kept.take(NUM_BYTES, [peer.worker for peer in peers])
     for peer in peers:
         kept.find(peer.worker, peer.address, NUM_BYTES)
     return segment.tensor(0, NUM_BYTES, torch.uint8).fill_(7)
@@ -63,8 +62,7 @@ def test_memory_stays_when_the_other_worker_has_ended(peers: list[Peer]) -> None
     kept = KeptMemory()
     old = begin(kept, peers)
     peers[1].signal(signal.SIGKILL)
-    segment, is_used = kept.take(NUM_BYTES, [1])
-    assert is_used
+    segment = kept.take(NUM_BYTES, [1])
     assert segment.tensor(0, 1, torch.uint8).data_ptr() == old.data_ptr()
 
 
@@ -72,40 +70,37 @@ def test_memory_that_a_stopped_worker_may_read_later_is_not_written(peers: list[
     kept = KeptMemory()
     old = begin(kept, peers)
     peers[1].signal(signal.SIGSTOP)
-    segment, is_used = kept.take(NUM_BYTES, [1])
-    assert not is_used
+    segment = kept.take(NUM_BYTES, [1])
     segment.tensor(0, NUM_BYTES, torch.uint8).fill_(9)
     assert old.eq(7).all()
     # The worker has not mapped the new memory, so that stays.
     peers[1].signal(signal.SIGCONT)
     kept.find(1, peers[0].address, NUM_BYTES)
-    assert kept.take(NUM_BYTES, [1])[1]
+    assert kept.take(NUM_BYTES, [1]) is segment
 
 
 def test_memory_stays_when_all_who_know_it_are_members(peers: list[Peer]) -> None:
     kept = KeptMemory()
     old = begin(kept, peers)
-    segment, is_used = kept.take(NUM_BYTES, [1, 2, 3])
-    assert is_used
+    segment = kept.take(NUM_BYTES, [1, 2, 3])
     assert segment.tensor(0, 1, torch.uint8).data_ptr() == old.data_ptr()
 
 
 def test_a_worker_whose_process_was_never_found_may_live(peers: list[Peer]) -> None:
     kept = KeptMemory()
-    kept.take(NUM_BYTES, [1, 2])
+    old = kept.take(NUM_BYTES, [1, 2])
     kept.find(1, peers[0].address, NUM_BYTES)
     peers[1].signal(signal.SIGKILL)
-    assert not kept.take(NUM_BYTES, [1])[1]
+    assert kept.take(NUM_BYTES, [1]) is not old
 
 
 def test_memory_grows_where_it_is_and_so_does_that_of_peers() -> None:
     one, other = KeptMemory(), KeptMemory()
-    first, _ = one.take(NUM_BYTES, [2])
+    first = one.take(NUM_BYTES, [2])
     seen = other.find(1, first.address, NUM_BYTES)
     old = first.tensor(0, NUM_BYTES, torch.uint8).fill_(7)
-    grown, is_used = one.take(NUM_BYTES + 5000, [2])
-    assert is_used
-    assert grown.address == first.address
+    grown = one.take(NUM_BYTES + 5000, [2])
+    assert grown is first
     assert other.find(1, grown.address, NUM_BYTES + 5000) is seen
     grown.tensor(NUM_BYTES, 5000, torch.uint8).fill_(9)
     assert seen.tensor(NUM_BYTES, 5000, torch.uint8).eq(9).all()
@@ -115,11 +110,10 @@ def test_memory_grows_where_it_is_and_so_does_that_of_peers() -> None:
 def test_a_peer_with_new_memory_is_found_there() -> None:
     kept, owner = KeptMemory(), KeptMemory()
     kept.take(NUM_BYTES, [2])
-    old, _ = owner.take(NUM_BYTES, [1])
+    old = owner.take(NUM_BYTES, [1])
     kept.find(2, old.address, NUM_BYTES)
     owner.drop()
-    new, is_used = owner.take(NUM_BYTES, [1])
-    assert not is_used
+    new = owner.take(NUM_BYTES, [1])
     new.tensor(0, 1, torch.uint8).fill_(9)
     assert kept.find(2, new.address, NUM_BYTES).tensor(0, 1, torch.uint8).item() == 9
 
@@ -127,16 +121,18 @@ def test_a_peer_with_new_memory_is_found_there() -> None:
 @pytest.mark.parametrize("num_bytes", [NUM_BYTES // 3, NUM_BYTES * 3])
 def test_memory_of_quite_another_size_is_new(num_bytes: int) -> None:
     kept = KeptMemory()
-    kept.take(NUM_BYTES, [1])
-    segment, is_used = kept.take(num_bytes, [1])
-    assert (segment.num_bytes, is_used) == (num_bytes, False)
+    old = kept.take(NUM_BYTES, [1])
+    segment = kept.take(num_bytes, [1])
+    assert segment is not old
+    assert segment.num_bytes == num_bytes
 
 
 def test_the_first_memory_is_large_enough_for_the_next_view() -> None:
     kept = KeptMemory()
-    assert kept.take(NUM_BYTES, [1], 3 * NUM_BYTES)[0].num_bytes == 3 * NUM_BYTES
-    assert kept.take(3 * NUM_BYTES, [1])[1]
-    assert kept.take(NUM_BYTES, [1], 3 * NUM_BYTES)[1], "it will be needed again"
+    first = kept.take(NUM_BYTES, [1], 3 * NUM_BYTES)
+    assert first.num_bytes == 3 * NUM_BYTES
+    assert kept.take(3 * NUM_BYTES, [1]) is first
+    assert kept.take(NUM_BYTES, [1], 3 * NUM_BYTES) is first, "it will be needed again"
 
 
 def test_files_are_closed_when_nothing_is_kept(peers: list[Peer]) -> None:
@@ -162,15 +158,12 @@ def test_no_worker_outside_a_view_can_use_its_memory(views: list[tuple[set[int],
         patch.setattr(kept_memory, "_open_process", lambda pid: os.dup(0) if pid not in ended else None)
         kept, can_use = KeptMemory(), dict[str, set[int]]()
         numbers: dict[int, int] = {}
-        known: set[str] = set()
         patch.setattr(kept_memory, "_has_ended", lambda process, _limit_ms: numbers[process] in ended)
         patch.setattr(kept_memory, "Segment", _Nowhere)
         for members, connect, end in views:
             present = members - ended
-            segment, is_used = kept.take(NUM_BYTES, present)
+            segment = kept.take(NUM_BYTES, present)
             users = can_use.setdefault(segment.address, set())
-            assert is_used == (segment.address in known)
-            known.add(segment.address)
             assert users - ended <= present
             users |= present
             for worker in present & connect:
