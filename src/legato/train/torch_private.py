@@ -15,6 +15,7 @@ import functools
 import math
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -232,23 +233,38 @@ def has_own_memory(tensor: torch.Tensor) -> bool:
     the memory of a buffer, which the function writes again in its next backward pass. If missing: nothing is known to
     have memory of its own.
     """
-    if _use_count is None:
-        return False
+    num_uses = count_uses(tensor)
     storage = tensor.untyped_storage()
-    # Used by the tensor and by the variable above. Memory of NumPy cannot be resized.
-    return storage.nbytes() == tensor.nbytes and storage.resizable() and _use_count(storage._cdata) <= 2
+    # Memory of NumPy cannot be resized.
+    return storage.nbytes() == tensor.nbytes and storage.resizable() and num_uses <= _USES_OF_ONE
 
 
 def count_uses(tensor: torch.Tensor) -> float:
-    """Return how many tensors use the memory of a tensor, and one more.
+    """Return how many tensors and other objects use the memory of a tensor, and a few more, always as many.
 
     Why: the program may keep a view of a gradient, whose memory Legato would write again in the next step. If missing:
     NaN, which is no number that was counted before.
     """
-    return math.nan if _use_count is None else _use_count(tensor.untyped_storage()._cdata)
+    if _use_count is None:
+        return math.nan
+    # All references to the object of the storage in Python count as one use.
+    storage = tensor.untyped_storage()
+    return _use_count(storage._cdata) + sys.getrefcount(storage)
 
 
 _use_count: Final[Callable[[int], int] | None] = getattr(torch._C, "_storage_Use_Count", None)
+_USES_OF_ONE: Final = count_uses(torch.empty(1))
+
+
+def _has_unknown_holders(_tensor: torch.Tensor) -> int:
+    return 2
+
+
+num_holders: Final[Callable[[torch.Tensor], int]] = getattr(torch.Tensor, "_use_count", _has_unknown_holders)
+"""Returns how often torch holds a tensor: 1 if only Python has it; another parameter's ``.grad`` counts as well.
+
+Why: as `count_uses`; before torch 2.10, Python's count of references does not include those. If missing: 2.
+"""
 
 
 def _copy_each(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:

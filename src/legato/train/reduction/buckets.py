@@ -109,6 +109,7 @@ class Bucket:
             return False
         return (
             max(map(sys.getrefcount, self.gradient_views)) > _NUM_REFERENCES
+            or max(map(torch_private.num_holders, self.gradient_views)) > 1
             or torch_private.count_uses(self.gradient_views[0]) != self._num_uses
         )
 
@@ -331,6 +332,7 @@ def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
     for index, gradient in enumerate(gradients):
         if gradient is not None and (
             counts[index] > _NUM_REFERENCES
+            or torch_private.num_holders(gradient) > 1
             or gradient.requires_grad
             or not gradient.is_contiguous()
             or not torch_private.has_own_memory(gradient)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -361,6 +362,29 @@ def test_a_gradient_that_the_program_keeps_is_not_written_in_later_steps(
         reducer.close()
 
     run_ranks(2, play)
+
+
+def _as_gradient_of_another(gradient: torch.Tensor) -> nn.Parameter:
+    other = nn.Parameter(torch.empty_like(gradient))
+    other.grad = gradient
+    return other
+
+
+@pytest.mark.parametrize("keep", [torch.Tensor.untyped_storage, _as_gradient_of_another])
+def test_a_gradient_that_another_object_holds_is_not_written_in_later_steps(
+    monkeypatch: pytest.MonkeyPatch, keep: Callable[[torch.Tensor], object]
+) -> None:
+    # Before torch 2.10, Python does not count what torch holds.
+    monkeypatch.setattr(summed, "_NUM_REFERENCES", sys.maxsize)
+    (bucket,) = make_buckets([nn.Parameter(torch.zeros(4))])
+    bucket.set_gradient([torch.full((4,), 1.0)], 1.0)
+    (first,) = [gradient.data_ptr() for gradient in bucket.gradient_views]
+    bucket.set_gradient([torch.full((4,), 2.0)], 1.0)
+    assert bucket.gradient_views[0].data_ptr() == first
+    kept = keep(bucket.gradient_views[0])
+    bucket.set_gradient([torch.full((4,), 3.0)], 1.0)
+    assert bucket.gradient_views[0].data_ptr() != first
+    del kept
 
 
 @pytest.mark.parametrize("nodes", [None, ("a", "b")])
