@@ -211,7 +211,6 @@ class LoaderProcesses:
             raise DataError("Cannot load data: the loader is closed.")
         self.state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn, signer=self._signer)
         forked = self._context.get_start_method() == "fork"
-        private_fds = tuple(self._private_fds()) if forked else ()
         elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]
         ends: list[Connection | socket.socket] = []
         for index in range(self._num_processes):
@@ -226,7 +225,8 @@ class LoaderProcesses:
                 # Forked processes inherit this end of their own pipe and of earlier pipes; so none would see that its
                 # pipe is closed.
                 parents_ends=(*elders, *ends) if forked else (),
-                private_fds=private_fds,
+                # After the pipes are made: another thread may close a descriptor, whose number a pipe could get.
+                private_fds=tuple(self._private_fds()) if forked else (),
             )
             process = self._context.Process(  # type: ignore[attr-defined]
                 target=_serve,

@@ -498,6 +498,23 @@ def test_senseless_options_are_refused(options: dict[str, int]) -> None:
         Loader(Augmented(), Order(40, LAYOUT, seed=3), seed=3, **options)  # type: ignore[arg-type]
 
 
+def test_a_pipe_may_get_the_number_of_a_private_descriptor_that_was_closed() -> None:
+    """Another thread may close one while the processes start: memory of a view that is over."""
+    ours = [os.open(os.devnull, os.O_RDONLY)]
+
+    def list_and_close() -> list[int]:
+        listed = list(ours)
+        for fd in listed:
+            os.close(fd)
+        ours.clear()
+        return listed
+
+    order = Order(40, LAYOUT, seed=3)
+    with closing(Loader(Augmented(), order, seed=3, num_workers=1, private_fds=list_and_close)) as loader:
+        loader.follow(iter(keys_of(order)))
+        loader.take()
+
+
 def test_private_descriptors_are_not_held_open() -> None:
     ours, theirs = socket.socketpair()
     kept_read, kept_write = os.pipe()
