@@ -118,14 +118,15 @@ class LoaderProcesses:
         self._signer = signer
         self._processes: list[_Process] = []
         self._poll = select.poll()
+        self._arrived: dict[Key, Any] = {}
         self.state: DatasetState | None = None
         """Of the data set and the collation when the processes copied them; None without processes."""
         self._next_token = 0
         self._closed = False
 
     def is_loading(self, key: Key) -> bool:
-        """Return whether a key was requested and its batch has not arrived yet."""
-        return any(key in process.loading.values() for process in self._processes)
+        """Return whether a key was requested and `receive` has not returned its batch yet."""
+        return key in self._arrived or any(key in process.loading.values() for process in self._processes)
 
     def request(self, key: Key) -> None:
         """Request the batch of a key from the least busy process.
@@ -152,8 +153,10 @@ class LoaderProcesses:
         """Take back every request for another key; a batch that is being fetched now is dropped when it arrives."""
         for process in self._processes:
             for token in [token for token, key in process.loading.items() if key not in wanted]:
-                del process.loading[token]
-                self._request(process, (token, None))
+                # An earlier turn of this loop may have received it.
+                if process.loading.pop(token, None) is not None:
+                    self._request(process, (token, None))
+        self._arrived = {key: batch for key, batch in self._arrived.items() if key in wanted}
 
     def receive(self, *, wait: bool) -> dict[Key, Any]:
         """Return what has arrived, by key: batches and failures.
@@ -164,7 +167,7 @@ class LoaderProcesses:
         Raises:
             DataError: a loader process has died.
         """
-        arrived: dict[Key, Any] = {}
+        arrived, self._arrived = self._arrived, {}
         while True:
             for process in self._ready(block=wait and not arrived):
                 arrived.update(self._receive_from(process))
@@ -192,6 +195,7 @@ class LoaderProcesses:
         self.state = None
         processes, self._processes = self._processes, []
         self._poll = select.poll()
+        self._arrived = {}
         for each in processes:
             # Processes that wait for a request, or for room for a result, wake up and end.
             each.requests.close()
@@ -266,6 +270,12 @@ class LoaderProcesses:
         return {} if key is None else {key: batch}
 
     def _request(self, process: _Process, message: tuple[int, Key | None]) -> None:
+        poll = select.poll()
+        poll.register(process.requests, select.POLLOUT)
+        poll.register(process.results, select.POLLIN)
+        # A process that waits for room for a result reads no requests.
+        while process.requests.fileno() not in {fd for fd, _ in poll.poll()}:
+            self._arrived.update(self._receive_from(process))
         try:
             process.requests.send(message)
         except OSError as error:

@@ -23,7 +23,9 @@ from torch.utils.data import Dataset
 
 from legato.core.errors import DataError
 from legato.train.data import batch_pipe, loader_processes
+from legato.train.data.fetch import Fetcher
 from legato.train.data.loader import Loader
+from legato.train.data.loader_processes import LoaderProcesses
 from legato.train.data.order import Key, Layout, Order
 
 LARGE = batch_pipe.INLINE_BYTES // 4 + 1  # numbers of a tensor that is shared
@@ -308,6 +310,24 @@ def test_a_process_that_waits_for_room_ends_at_once(monkeypatch: pytest.MonkeyPa
     loader.take()
     loader.close()
     assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_waits_for_room_does_not_stop_its_parent() -> None:
+    keys = [Key(0, step, 0) for step in range(3000)]  # more requests than a pipe holds
+    order = Order(4 * len(keys), Layout(4, 4), seed=0, shuffle=False)
+    fetcher = Fetcher(Numbers(), order, 0, lambda numbers: (numbers[0], b"x" * (0 if numbers[0] else 3 << 20)))
+    with closing(LoaderProcesses(fetcher, 1, "fork", list)) as processes:
+        processes.request(keys[0])
+        assert processes._ready(block=True), "it sends the first batch, for which there is no room"
+        for key in keys[1:]:
+            processes.request(key)
+        assert processes.is_loading(keys[0])
+        wanted = {keys[0], *keys[2900:]}
+        processes.forget_all_but(wanted)
+        got: dict[Key, Any] = {}
+        while len(got) < len(wanted):
+            got.update(processes.receive(wait=True))
+    assert {key: number for key, (number, _) in got.items()} == {key: 4 * key.step for key in wanted}
 
 
 def test_nothing_stays_open_or_in_shared_memory() -> None:
