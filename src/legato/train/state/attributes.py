@@ -6,6 +6,7 @@ epoch to epoch. Their values travel with the state only to be compared. Never ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -72,7 +73,7 @@ class Attributes:
         name, mine, theirs = stale[0]
         more = f", and {len(stale) - 1} more differ" if len(stale) > 1 else ""
         return (
-            f"A worker continues with {name} = {mine:.6g}, where training has changed it to {theirs:.6g}{more}. Legato "
+            f"A worker continues with {name} = {_told(mine)}, where training has changed it to {_told(theirs)}{more}. Legato "
             "does not transfer numbers that are attributes. If the result depends on this one, it depends on when "
             "workers join and the job resumes. Compute it from run.epoch or run.step in the loop, or keep it in a "
             "buffer, in param_groups of the optimizer, or in an object that you pass to run.prepare."
@@ -106,9 +107,9 @@ class Attributes:
         if self._num_steps < _NUM_STEPS or not self._rises:
             return None
         name = next(iter(self._rises))
-        more = f", and {len(self._rises) - 1} others likewise" if len(self._rises) > 1 else ""
+        more = f", and {len(self._rises) - 1} more likewise" if len(self._rises) > 1 else ""
         return (
-            f"The turns of a step have changed {name} from {before[name]:.6g} to {now[name]:.6g}{more}, as those of "
+            f"The turns of a step have changed {name} from {_told(before[name])} to {_told(now[name])}{more}, as those of "
             "earlier steps did. How often a worker does that depends on the number of workers. If the result depends "
             "on this number, compute it from run.step, or make it an integer buffer: it counts steps."
         )
@@ -127,6 +128,15 @@ class Attributes:
 
 def _numbers_of(thing: Any, of: str) -> Iterator[tuple[str, int | float]]:
     for name, value in vars(thing).items():
-        # A bool is no number here: it may say that a module has made something that does not travel either.
-        if type(value) in (int, float) and not name.startswith("_"):
+        if not name.startswith("_") and _is_number(value):
             yield f"{name} of {of}", value
+
+
+def _is_number(value: Any) -> bool:
+    # NaN says that there is no number yet, and equals nothing, not even itself. Very large numbers are keys or bits.
+    # A bool may say that a module has made something that does not travel either.
+    return (type(value) is float and not math.isnan(value)) or (type(value) is int and value.bit_length() <= 64)
+
+
+def _told(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.6g}"

@@ -165,3 +165,21 @@ def test_a_number_that_each_turn_sets_is_not_named(
 ) -> None:
     train(tmp_path, change, num_epochs=6, resume=False, make=make, in_turns=True)
     assert "warning" not in capfd.readouterr().err
+
+
+def test_neither_what_marks_that_there_is_no_number_nor_a_key_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def set_marks(_run: Any, model: Any) -> None:
+        model.best, model.key = float("nan"), getattr(model, "key", 10**400) + 1
+
+    train(tmp_path, set_marks, num_epochs=4, resume=False, in_turns=True)
+    assert "warning" not in capfd.readouterr().err
+
+
+def test_counts_are_told_exactly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def count(_run: Any, model: Any) -> None:
+        model.longest_count = getattr(model, "longest_count", 123456789) + 1
+
+    train(tmp_path, count, num_epochs=6, resume=False, in_turns=True)
+    assert "longest_count of the Softened from 123456804 to 123456805, as" in capfd.readouterr().err
