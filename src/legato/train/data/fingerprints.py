@@ -82,18 +82,19 @@ def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
     """Return what distinguishes a data set from others: its type, its length and a digest of its first sample.
 
     Args:
-        dataset: its first sample is read twice.
+        dataset: with ``exact``, its first sample is read twice.
         seed: of the job.
-        exact: the result must not depend on which worker reads a sample.
+        exact: the result must not depend on which worker reads a sample. Without it, the digest is left out: a sample
+            may differ whenever it is read.
 
     Raises:
         DataError: with ``exact``, the first sample is different when it is read again.
     """
     kind = f"{type(dataset).__name__} of {num_samples_of(dataset)} samples"
+    if not exact:
+        return kind
     first, again = (_first_sample(dataset, seed) for _ in range(2))
-    if first == again:
-        return f"{kind}, first {first}"
-    if exact:
+    if first != again:
         raise DataError(
             f"The data set ({kind}) gives another sample 0 when it is read again with the same random seeds: it draws "
             "from a generator of its own, counts its calls or reads a clock. So what is trained would depend on which "
@@ -101,7 +102,7 @@ def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
             "for each micro-batch, or from a generator made of the sample's index; or give up equal results with "
             'legato.elastic(reduction="fast").'
         )
-    return kind
+    return f"{kind}, first {first}"
 
 
 def _first_sample(dataset: Dataset[Any], seed: int) -> str:
