@@ -91,6 +91,10 @@ class _Process:
         self.results = results
         self.loading: dict[int, Key] = {}
 
+    def __del__(self) -> None:
+        # A program may end without `close`. Python would warn of an open socket, and does not of the other pipe.
+        self.results.close()
+
 
 class LoaderProcesses:
     """A fixed number of processes, started at the first request.
