@@ -73,9 +73,9 @@ class Attributes:
         name, mine, theirs = stale[0]
         more = f", and {len(stale) - 1} more differ" if len(stale) > 1 else ""
         return (
-            f"A worker continues with {name} = {_told(mine)}, where training has changed it to {_told(theirs)}{more}. Legato "
-            "does not transfer numbers that are attributes. If the result depends on this one, it depends on when "
-            "workers join and the job resumes. Compute it from run.epoch or run.step in the loop, or keep it in a "
+            f"A worker continues with {name} = {_told(mine)}, where training has changed it to {_told(theirs)}{more}. "
+            "Legato does not transfer numbers that are attributes. If the result depends on this one, it depends on "
+            "when workers join and the job resumes. Compute it from run.epoch or run.step in the loop, or keep it in a "
             "buffer, in param_groups of the optimizer, or in an object that you pass to run.prepare."
         )
 
@@ -109,9 +109,9 @@ class Attributes:
         name = next(iter(self._rises))
         more = f", and {len(self._rises) - 1} more likewise" if len(self._rises) > 1 else ""
         return (
-            f"The turns of a step have changed {name} from {_told(before[name])} to {_told(now[name])}{more}, as those of "
-            "earlier steps did. How often a worker does that depends on the number of workers. If the result depends "
-            "on this number, compute it from run.step, or make it an integer buffer: it counts steps."
+            f"The turns of a step have changed {name} from {_told(before[name])} to {_told(now[name])}{more}, as those "
+            "of earlier steps did. How often a worker does that depends on the number of workers. If the result "
+            "depends on this number, compute it from run.step, or make it an integer buffer: it counts steps."
         )
 
     def _read(self) -> Numbers:
