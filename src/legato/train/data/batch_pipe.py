@@ -20,7 +20,8 @@ import socket
 import struct
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, NamedTuple
 
@@ -168,9 +169,16 @@ def _pickle(batch: Any, memory: _Memory) -> tuple[memoryview, _Memory]:
     file = io.BytesIO()
     file.write(bytes(_HEAD.size))
     pickler = ForkingPickler(file)
-    pickler.dispatch_table = {**pickler.dispatch_table, torch.UntypedStorage: memory.reduce}
+    table = pickler.dispatch_table
+    reduce_tensor = partial(_reduce_tensor, table[torch.Tensor])
+    pickler.dispatch_table = {**table, torch.Tensor: reduce_tensor, torch.UntypedStorage: memory.reduce}
     pickler.dump(batch)
     return file.getbuffer(), memory
+
+
+def _reduce_tensor(reduce: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
+    # torch sends the memory, and forgets that the values are its conjugates or negatives.
+    return reduce(tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor)
 
 
 def _has_room(end: socket.socket) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import resource
@@ -160,6 +161,16 @@ def test_tensors_that_share_memory_share_it_when_they_arrive(size: int) -> None:
     for whole, part in load(collate):
         part.add_(1)
         assert whole[:4].tolist() == [0.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("size", [8, LARGE])
+def test_conjugates_and_negatives_arrive(size: int) -> None:
+    number = torch.complex(torch.ones(size), torch.arange(float(size)))
+    sent = {"conjugate": number.conj(), "negative": number.conj().imag, "both": [number, number.conj()]}
+    got = pass_on(sent)
+    assert torch.equal(got["conjugate"], number.conj())
+    assert torch.equal(got["negative"], -number.imag)
+    assert torch.equal(got["both"][1], got["both"][0].conj())
 
 
 def test_memory_that_the_program_shares_stays_shared() -> None:
@@ -328,6 +339,16 @@ def test_a_process_that_waits_for_room_does_not_stop_its_parent() -> None:
         while len(got) < len(wanted):
             got.update(processes.receive(wait=True))
     assert {key: number for key, (number, _) in got.items()} == {key: 4 * key.step for key in wanted}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loader_that_is_not_closed_ends_without_a_warning() -> None:
+    loader = make_loader(lambda numbers: numbers)
+    loader.take()
+    del loader
+    gc.collect()
+    for process in multiprocessing.active_children():
+        process.join()
 
 
 def test_nothing_stays_open_or_in_shared_memory() -> None:
