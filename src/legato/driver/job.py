@@ -162,6 +162,7 @@ class JobFacts:
         step: the last committed step, as far as known; lower than ``best_step`` if the job had to begin again.
         saved_step: step of the newest checkpoint, as far as known; None: none.
         reported_differences: reports of workers about different states, without duplicates.
+        reported_warnings: those of workers, each with the worker that reported it first.
         reported_deaths: descriptions of deaths of workers, without duplicates.
         differed_step: step after which workers were first found to have different states; None: never.
         unsaved_step: step whose checkpoint could not be written, unless an equally new one was written since; else
@@ -220,6 +221,7 @@ class JobFacts:
     saved_step: int | None = None
     differed_step: int | None = None
     reported_differences: set[str] = field(default_factory=set)
+    reported_warnings: dict[str, int] = field(default_factory=dict)
     reported_deaths: set[str] = field(default_factory=set)
     unsaved_step: int | None = None
     resume: bool = False

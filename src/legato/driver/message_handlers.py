@@ -227,7 +227,9 @@ def _handle_unsaved(job: JobFacts, _worker: Worker, unsaved: wire.Unsaved) -> No
 
 
 def _handle_note(job: JobFacts, worker: Worker, note: wire.Note) -> None:
-    job.record("note", note.text, worker, note.level)
+    # Several workers may warn of the same, such as all that join.
+    if note.level != "warning" or job.reported_warnings.setdefault(note.text, worker.number) == worker.number:
+        job.record("note", note.text, worker, note.level)
 
 
 def _handle_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> None:

@@ -782,6 +782,20 @@ def test_a_run_whose_workers_differed_is_marked_until_its_end(tmp_path: Path) ->
     asyncio.run(play())
 
 
+def test_a_warning_that_several_workers_send_is_shown_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            for worker, level in ((0, "warning"), (1, "warning"), (0, "warning"), (1, "info")):
+                await stage.player(worker).say(wire.Note(level=level, text="temperature is 1"))
+            await stage.finish()
+            told = [(event.worker, event.level) for event in stage.events if event.reason == "temperature is 1"]
+            assert len({worker for worker, level in told if level == "warning"}) == 1
+            assert (1, "info") in told
+
+    asyncio.run(play())
+
+
 def test_a_driver_that_did_not_hear_of_a_difference_learns_it_from_the_next_report(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
