@@ -87,6 +87,8 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
                     screen.show_event(event)
             speaker = main_worker(status)
             if speaker is not None and speaker != main:
+                if main is not None:
+                    screen.show_output(logs.read(main, whole=True))
                 logs.switch(speaker)
                 main = speaker
             logs.note_sizes(status)
