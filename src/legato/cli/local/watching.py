@@ -87,22 +87,24 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
                     screen.show_event(event)
             speaker = main_worker(status)
             if speaker is not None and speaker != main:
-                if main is not None:
-                    screen.show_output(logs.read(main, whole=True))
+                _show_output(screen, logs, main, whole=True)
                 logs.switch(speaker)
                 main = speaker
             logs.note_sizes(status)
             screen.show_status(status)
-        if main is not None:
-            screen.show_output(logs.read(main))
+        _show_output(screen, logs, main)
         time.sleep(_ASK_EVERY_S)
-    if main is not None:
-        screen.show_output(logs.read(main, whole=True))
+    _show_output(screen, logs, main, whole=True)
     if was_starting and not has_status:
         # It ended before it began; the journal is that of an earlier run.
         return None
     journal = directory.read_journal()
     return journal.outcome if journal is not None else None
+
+
+def _show_output(screen: Screen, logs: LogFollower, worker: int | None, *, whole: bool = False) -> None:
+    if worker is not None:
+        screen.show_output(logs.read(worker, whole=whole))
 
 
 def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> Iterator[tuple[int, str]]:

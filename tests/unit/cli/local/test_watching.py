@@ -1,4 +1,4 @@
-"""What `legato watch` shows of a job that another terminal, or a server, drives."""
+"""What `legato attach` shows of a job that another terminal, or a server, drives."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_neither_what_marks_that_there_is_no_number_nor_a_key_is_named(
     assert "warning" not in capfd.readouterr().err
 
 
-def test_counts_are_told_exactly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_has_a_count_with_all_digits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def count(_run: Any, model: Any) -> None:
         model.longest_count = getattr(model, "longest_count", 123456789) + 1
 
