@@ -157,8 +157,8 @@ def _hold(how: str) -> None:
 
 def _send_to_one_and_die(group: Group, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
     """Die when one peer has all that it waits for, and the others have not."""
-    if mine.numel() == 1:
-        # A barrier: it does not end a round.
+    if mine.numel() == 1 or not group.peers:
+        # A barrier: it does not end a round. A worker that is alone misses nothing.
         _all_gather(group, mine, theirs)
         return
     pair = sorted([group.rank, group.peers[-1]])
