@@ -164,8 +164,14 @@ class _Kind:
         return claim.lo <= (self._least if is_fair else self._wanted).count_left(claim)
 
 
-def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
-    """Return one sorted snapshot for each kind of machine. Every claim is limited to the slots that it could have."""
+def divide(snapshot: Snapshot, rules: Rules, chosen: Mapping[str, str] | None = None) -> list[SortedSnapshot]:
+    """Return one sorted snapshot for each kind of machine. Every claim is limited to the slots that it could have.
+
+    Args:
+        snapshot: of the whole pool.
+        rules: the policy and its settings.
+        chosen: the kind of each job. None: choose them.
+    """
     claims, queues = sort_jobs(snapshot, rules)
     by_user = is_by_user(snapshot, rules)
     levels = find_levels(snapshot, queues, rules) if by_user else {}
@@ -196,7 +202,11 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
         next(iter(kinds.values())).claims = claims
     else:
         held = _Held(kinds)
-        _assign(claims, kinds, held, is_fair=rules.policy.is_fair)
+        if chosen is None:
+            _assign(claims, kinds, held, is_fair=rules.policy.is_fair)
+        else:
+            for claim in claims:
+                kinds[chosen[claim.job.id]].claims.append(claim)
     pools = []
     for kind in kinds.values():
         if any(claim.owners for claim in kind.claims):
@@ -214,6 +224,47 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     if len(pools) > 1:
         _divide_queues(pools, queues)
     return pools
+
+
+def find_idle(pools: Sequence[SortedSnapshot]) -> dict[str, str]:
+    """Return the jobs that wait for slots of one kind, each with another kind whose idle slots it could use.
+
+    Kinds are chosen before slots are divided. So a job may have to wait for the share of its user on its kind, or until
+    another minimum leaves room, while no job uses some slots of another kind. Jobs of queues with a ceiling stay: the
+    ceiling is divided by the jobs on each kind, so another kind for one of them could make others pause.
+
+    Args:
+        pools: decided ones, of all kinds.
+    """
+    names = {pool.kind for pool in pools}
+    waiting = [
+        (claim, pool.kind)
+        for pool in pools
+        for claim in pool.claims
+        if not (claim.target or claim.had or claim.leaving)
+        and claim.job.machine_kind not in names
+        and pool.queues[claim.job.queue].ceiling is None
+    ]
+    idle = [kind for pool in pools if (kind := _find_idle_slots(pool)).slots] if waiting else []
+    if not idle:
+        return {}
+    waiting.sort(key=lambda item: item[0].order)
+    found = {}
+    for claim, own in waiting:
+        others = [kind for kind in idle if kind.name != own]
+        kind = _choose(claim, others, is_fair=False) if others else None
+        if kind is not None and claim.lo <= kind.find_room(claim) and kind.has_room_for(claim, is_fair=False):
+            kind.add(claim, is_fair=False)
+            found[claim.job.id] = kind.name
+    return found
+
+
+def _find_idle_slots(pool: SortedSnapshot) -> _Kind:
+    """Return the free slots that no job gets now or later."""
+    left = pool.capacity - sum([claim.target for claim in pool.claims])
+    taken = {slot.id for claim in pool.claims for slot in claim.slots}
+    free = [slot for slot in pool.free if slot.id not in taken]
+    return _Kind(pool.kind, free[:left], pool.nodes)
 
 
 class _Held:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Final
 
 from legato.policy.bottlenecks import decide_together
 from legato.policy.causes import count
 from legato.policy.claims import Claim, SortedSnapshot, find_room
 from legato.policy.due import set_due
-from legato.policy.kinds import divide
+from legato.policy.kinds import divide, find_idle
 from legato.policy.long_jobs import weigh_long_jobs
 from legato.policy.place import place
 from legato.policy.reasons import Explainer, choose_kind
@@ -29,6 +30,8 @@ from legato.policy.rules import Rules
 from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
 from legato.policy.steadiness import settle
 from legato.policy.trials import end_trials, note_begun, try_numbers
+
+_MAX_REPETITIONS: Final = 3
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
@@ -42,18 +45,10 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         snapshot: the pool at this moment.
         rules: the policy and its settings.
     """
-    pools = divide(end_trials(snapshot, rules), rules)
-    moments: list[float | None] = []
+    pools, moments = decide_by_kind(end_trials(snapshot, rules), rules)
     claims: list[Claim] = []
     made: dict[str, Decision] = {}
-    spare: dict[str, int] = {}
     for pool in pools:
-        # Slots below a queue's ceiling that its jobs cannot use on one kind of machine may be used on the next one.
-        pool.elsewhere = {name: number - spare.get(name, 0) for name, number in pool.elsewhere.items()}
-        moments.append(_decide_on(pool, rules))
-        if pool.elsewhere:
-            room = find_room(pool)
-            spare.update({name: max(room[name], 0) for name in pool.elsewhere})
         explainer = Explainer(pool, rules)
         claims += pool.claims
         made.update({claim.job.id: _decide_one(claim, pool, explainer) for claim in pool.claims})
@@ -71,6 +66,48 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
 
 def _list_levels(pool: SortedSnapshot) -> tuple[UseLevel, ...]:
     return tuple(UseLevel(queue=queue, user=user, level=level) for (queue, user), level in sorted(pool.levels.items()))
+
+
+def _decide_on_all(pools: Sequence[SortedSnapshot], rules: Rules) -> list[float | None]:
+    """Decide on the slots of all kinds of machines; return when the decisions change without other news."""
+    moments: list[float | None] = []
+    spare: dict[str, int] = {}
+    for pool in pools:
+        # Slots below a queue's ceiling that its jobs cannot use on one kind of machine may be used on the next one.
+        pool.elsewhere = {name: number - spare.get(name, 0) for name, number in pool.elsewhere.items()}
+        moments.append(_decide_on(pool, rules))
+        if pool.elsewhere:
+            room = find_room(pool)
+            spare.update({name: max(room[name], 0) for name in pool.elsewhere})
+    return moments
+
+
+def decide_by_kind(snapshot: Snapshot, rules: Rules) -> tuple[list[SortedSnapshot], list[float | None]]:
+    """Choose a kind of machine for each job, and decide on the slots of each kind.
+
+    Jobs that wait get another kind of which slots are idle, and all is decided again, as far as that lets more of the
+    jobs run.
+
+    Returns:
+        The kinds with their claims, and when the decisions change without other news.
+    """
+    pools = divide(snapshot, rules)
+    moments = _decide_on_all(pools, rules)
+    for _ in range(_MAX_REPETITIONS if len(pools) > 1 else 0):
+        found = find_idle(pools)
+        if not found:
+            break
+        kinds = {claim.job.id: pool.kind for pool in pools for claim in pool.claims}
+        others = divide(snapshot, rules, kinds | found)
+        then = _decide_on_all(others, rules)
+        if not _list_waiting(others) < _list_waiting(pools):
+            break
+        pools, moments = others, then
+    return pools, moments
+
+
+def _list_waiting(pools: Sequence[SortedSnapshot]) -> set[str]:
+    return {claim.job.id for pool in pools for claim in pool.claims if not claim.target}
 
 
 def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:

@@ -124,6 +124,16 @@ def test_a_user_has_machines_of_its_own_although_others_want_more_slots_than_the
     assert all(name.startswith("own/") for name in held(pool, "j2")) and len(held(pool, "j2")) == 8
 
 
+def test_a_job_whose_user_has_its_share_of_one_kind_gets_an_idle_slot_of_another() -> None:
+    jobs = [make_job("ben/first", 2), make_job("anna/wide", 5, elastic=False, at=1.0), make_job("anna/late", 2, at=2.0)]
+    pool, _ = settle(make_pool(*jobs, nodes=TWO_KINDS, a=7, b=1))
+    assert {name: len(held(pool, name)) for name in ("first", "wide", "late")} == {"first": 2, "wide": 5, "late": 1}
+    assert reason(pool, "late") == (
+        "1 of up to 2 slots: all that its kind of machine has; node a is of another kind (CPU capability AVX512 instead "
+        "of AVX2)"
+    )
+
+
 @st.composite
 def wide_jobs(draw: st.DrawFn) -> list[JobDemand]:
     jobs = []

@@ -12,7 +12,7 @@ from tests.unit.policy.sentences import Part, read, read_names
 from tests.unit.policy.true_places import PlaceChecks
 
 from legato.policy.curves import find_doubt, find_gain, find_ratio, is_measured
-from legato.policy.kinds import divide
+from legato.policy.policies import decide_by_kind
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
 from legato.policy.snapshot import Decision, DecisionKind, Decisions, JobDemand, Slot, Snapshot, Standing
@@ -40,7 +40,7 @@ class Truth:
         self.by_user = (
             rules.policy.is_fair and rules.fair_by is FairBy.USER and len({job.owner for job in snapshot.jobs}) > 1
         )
-        pools = divide(snapshot, rules)
+        pools, _ = decide_by_kind(snapshot, rules)
         self.num_kinds = len(pools)
         self.kind_of: dict[str, int] = {}
         self.capacity: list[int] = []
