@@ -13,6 +13,7 @@ import msgspec
 
 from legato.policy.ageing import find_behind
 from legato.policy.curves import find_doubt, find_ratio
+from legato.policy.node_sets import NodeSets
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import find_sizes
 from legato.policy.snapshot import MAX_PRIORITY, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot, Standing, Trial
@@ -202,10 +203,11 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     def limit_in_full(self) -> str:
         """``limit``, why the job is bound to one machine, and the nodes that have refused it."""
         bound = [self.job.bound_because] if self.job.bound_because else []
-        told = [f"node {node} has refused it: {reason}" for node, reason in sorted(self.job.refusals.items())]
-        left = len(told) - _MAX_REFUSALS
+        refusals = self.job.refusals
+        told = [f"node {node} has refused it: {refusals[node]}" for node in sorted(refusals)[:_MAX_REFUSALS]]
+        left = len(refusals) - _MAX_REFUSALS
         more = [f"{left} more node{' has' if left == 1 else 's have'} refused it"] if left > 0 else []
-        return "; ".join([self.limit, *bound, *told[:_MAX_REFUSALS], *more])
+        return "; ".join([self.limit, *bound, *told, *more])
 
     def list_workers(self) -> list[Worker]:
         """Return its slots by worker, in any order."""
@@ -233,6 +235,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
         others: how other machines of the whole pool differ, as a part of a sentence. "": all machines are of this kind.
         rooms: for all needs of its claims, the most slots that jobs with these needs can have together.
         usable: usable slots of each node.
+        node_sets: gives the bits of these nodes, by name, and of others.
         owned: usable slots of each user to whom machines belong; "": of machines of all users.
         elsewhere: slots that queues with a ceiling have, or may have, on machines of other kinds.
         by_user: whether the users of a queue share before their jobs do.
@@ -252,6 +255,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     others: str = ""
     rooms: dict[Needs, int] = {}
     usable: Mapping[str, int] = {}
+    node_sets: NodeSets = msgspec.field(default_factory=NodeSets)
     owned: Mapping[str, int] = {}
     elsewhere: Mapping[str, int] = {}
     by_user: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from legato.policy.claims import Claim, Needs, SortedSnapshot
 from legato.policy.free_slots import has_labels
 from legato.policy.moves import sort_by_difficulty
+from legato.policy.node_sets import list_bits
 from legato.policy.snapshot import OWNER_LABEL
 
 _NO_CROWD: Final = -1
@@ -39,28 +40,54 @@ class Crowd(msgspec.Struct, frozen=True):
 
 
 class _Group(msgspec.Struct, eq=False):
-    """Claims with the same needs. ``regions``: whose places they can use, except those that have refused them."""
+    """Claims with the same needs. ``regions``: whose places they can use, except those that have refused them.
+
+    ``refusals``: the nodes that have refused them, as in `NodeSets`.
+    """
 
     claims: list[Claim]
     wanted: int
     regions: list[_Region]
-    refusals: Collection[str]
+    refusals: int
 
 
 class _Place(msgspec.Struct, eq=False):
     """Nodes that the same claims can use. ``left``: slots that are not given yet. ``given``: to each group."""
 
+    region: _Region
     nodes: list[str]
+    bit: int
     room: int
-    left: int
-    given: dict[_Group, int]
+    left: int = 0
+    given: dict[_Group, int] = {}
+
+    def change(self, number: int) -> None:
+        """Add or remove slots that are left."""
+        self.left += number
+        if self.left:
+            self.region.open |= self.bit
+        else:
+            self.region.open &= ~self.bit
 
 
 class _Region(msgspec.Struct, eq=False):
-    """Nodes with the same labels. ``open``: places of which slots may be left, in reverse order."""
+    """Nodes with the same labels.
 
-    places: list[_Place]
-    open: list[_Place]
+    Args:
+        name: of a node.
+        places: by the number of the bit of their first node.
+        bits: of the first nodes of all places.
+        open: the same, of places of which slots are left.
+    """
+
+    name: str
+    places: dict[int, _Place] = {}
+    bits: int = 0
+    open: int = 0
+
+    def list_places(self, bits: int) -> Iterator[_Place]:
+        """Yield the places with these bits, in the order of their first nodes."""
+        return (self.places[number] for number in list_bits(bits))
 
 
 class Flow:
@@ -140,7 +167,10 @@ def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping
     for claim in pool.claims:
         if claim.job.id in wanted:
             by_needs.setdefault(claim.needs, []).append(claim)
-    regions = _make_regions(pool, {node for needs in by_needs for node in needs[2]}, taken)
+    refused = 0
+    for needs in by_needs:
+        refused |= pool.node_sets.join(needs[2])
+    regions = _make_regions(pool, refused, taken)
     known: dict[object, list[_Region]] = {}
     groups = {}
     for first in sort_by_difficulty(claims[0] for claims in by_needs.values()):
@@ -150,62 +180,63 @@ def _make_groups(pool: SortedSnapshot, wanted: Mapping[str, int], taken: Mapping
         if usable is None:
             # Machines of single users first, so that those of all users are left for the others.
             some = [*(regions[owner] if owner else ()), *regions.get("", ())]
-            usable = [one for one in some if has_labels(pool.nodes.get(one.places[0].nodes[0]), job)]
+            usable = [one for one in some if has_labels(pool.nodes.get(one.name), job)]
             known[needs[1], owner] = usable
-        groups[needs] = _Group(claims, sum([wanted[claim.job.id] for claim in claims]), usable, job.refusals)
+        number = sum([wanted[claim.job.id] for claim in claims])
+        groups[needs] = _Group(claims, number, usable, pool.node_sets.join(needs[2]))
     return groups
 
 
-def _make_regions(pool: SortedSnapshot, refused: Collection[str], taken: Mapping[str, int]) -> dict[str, list[_Region]]:
+def _make_regions(pool: SortedSnapshot, refused: int, taken: Mapping[str, int]) -> dict[str, list[_Region]]:
     """Return the regions by owner; "": those of all users. ``refused``: nodes that have refused a claim."""
-    inside: dict[object, dict[str, _Place]] = {}
+    inside: dict[object, tuple[_Region, dict[int, _Place]]] = {}
     found: dict[str, list[_Region]] = {}
     for name in sorted(pool.usable):
         node = pool.nodes.get(name)
         labels = None if node is None or not node.labels else tuple(sorted(node.labels.items()))
         room = pool.usable[name] - taken.get(name, 0)
-        places = inside.setdefault(labels, {})
-        key = name if name in refused else ""
-        place = places.get(key)
+        known = inside.get(labels)
+        if known is None:
+            known = inside[labels] = _Region(name), {}
+            owner = "" if node is None else node.labels.get(OWNER_LABEL, "")
+            found.setdefault(owner, []).append(known[0])
+        region, places = known
+        bit = pool.node_sets.find(name)
+        place = places.get(bit & refused)
         if place is None:
-            places[key] = _Place([name], room, room, {})
-        else:
-            place.nodes.append(name)
-            place.room += room
-            place.left += room
-    for by_name in inside.values():
-        some = list(by_name.values())
-        node = pool.nodes.get(some[0].nodes[0])
-        owner = "" if node is None else node.labels.get(OWNER_LABEL, "")
-        found.setdefault(owner, []).append(_Region(some, some[::-1]))
+            place = places[bit & refused] = _Place(region, [], bit, 0)
+            region.places[bit.bit_length() - 1] = place
+            region.bits |= bit
+        place.nodes.append(name)
+        place.room += room
+        place.change(room)
     return found
 
 
 def _fill(group: _Group, missing: int) -> int:
     """Give a group slots that are left; return how many of those that it wants are missing."""
     for region in group.regions:
-        while region.open and not region.open[-1].left:
-            region.open.pop()
-        for place in reversed(region.open):
+        for place in region.list_places(region.open & ~group.refusals):
             if not missing:
-                break
-            if place.left and place.nodes[0] not in group.refusals:
-                number = place.left if place.left < missing else missing
-                place.given[group] = place.given.get(group, 0) + number
-                place.left -= number
-                missing -= number
+                return 0
+            number = place.left if place.left < missing else missing
+            place.given[group] = place.given.get(group, 0) + number
+            place.change(-number)
+            missing -= number
     return missing
 
 
 def _take_back(group: _Group, number: int) -> None:
     """Take slots from a group, of any places."""
-    for place in [place for region in group.regions for place in region.places if group in place.given]:
-        part = min(place.given[group], number)
-        place.given[group] -= part
-        if not place.given[group]:
-            del place.given[group]
-        place.left += part
-        number -= part
+    for region in group.regions:
+        for place in region.list_places(region.bits & ~group.refusals):
+            part = min(place.given.get(group, 0), number)
+            if part:
+                place.given[group] -= part
+                if not place.given[group]:
+                    del place.given[group]
+                place.change(part)
+                number -= part
 
 
 def _find_way(group: _Group, missing: int, closed: Collection[_Place]) -> int | tuple[list[_Group], list[_Place]]:
@@ -221,24 +252,24 @@ def _find_way(group: _Group, missing: int, closed: Collection[_Place]) -> int | 
     groups, places = [group], list[_Place]()
     came_from: dict[_Group, _Place] = {}
     used_by: dict[_Place, _Group] = {}
-    unseen: dict[_Region, list[_Place]] = {}
+    unseen: dict[_Region, int] = {}
     for one in groups:  # grows meanwhile
         for region in one.regions:
-            rest = []
-            for place in unseen.get(region, region.places):
-                if place.nodes[0] in one.refusals:
-                    rest.append(place)
-                    continue
+            rest = unseen.get(region, region.bits)
+            usable = rest & ~one.refusals
+            unseen[region] = rest ^ usable
+            first = next(region.list_places(usable & region.open), None)
+            if first is not None:
+                used_by[first] = one
+                return _pass_on(group, first, missing, came_from, used_by)
+            for place in region.list_places(usable):
                 used_by[place] = one
                 places.append(place)
-                if place.left:
-                    return _pass_on(group, place, missing, came_from, used_by)
                 if place not in closed:
                     for other in place.given:
                         if other is not group and other not in came_from:
                             came_from[other] = place
                             groups.append(other)
-            unseen[region] = rest
     return groups, places
 
 
@@ -253,7 +284,7 @@ def _pass_on(
     # A group gets slots of one place and leaves as many of the place by which it was found.
     changes = [(one, place) for (one, _), (_, place) in itertools.pairwise(way)]
     number = min(missing, last.left, *(place.given[one] for one, place in changes))
-    last.left -= number
+    last.change(-number)
     for one, place in way:
         place.given[one] = place.given.get(one, 0) + number
     for one, place in changes:

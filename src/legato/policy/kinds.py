@@ -18,6 +18,7 @@ import msgspec
 from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, list_some, name_unusable
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, note_needs, sort_jobs
 from legato.policy.free_slots import belongs_to_other, can_run, has_labels
+from legato.policy.node_sets import NodeSets
 from legato.policy.owned import Used
 from legato.policy.recent_use import find_levels
 from legato.policy.rules import Rules
@@ -72,7 +73,7 @@ class _Kind:
         unusable = {slot.node: slot for slot in slots if not slot.usable}
         self._unusable = {node: unusable[node] for node in sorted(unusable)}
         self._has_owners = len(self._nodes_of) > 1
-        self._room: dict[object, int] = {}
+        self._room: dict[object, tuple[int, dict[str, int]]] = {}
         # Usable slots by owner, those beside what the claims want and beside their minimums, and priorities by user.
         self.owned = {owner: sum([self.usable[node] for node in nodes]) for owner, nodes in self._nodes_of.items()}
         self._wanted, self._least = Used(self.owned), Used(self.owned)
@@ -89,31 +90,39 @@ class _Kind:
         job = claim.job
         if not claim.is_picky and job.gpu_type is None:
             return self.find_capacity(claim)
-        room = self.find_room_of(claim, "")
-        if self._has_owners and job.owner and job.owner in self._nodes_of:
-            room += self.find_room_of(claim, job.owner)
-        if room and job.refusals:
-            room -= sum([self._find_room_on(node, job) for node in job.refusals])
+        owners = ("", job.owner) if self._has_owners and job.owner and job.owner in self._nodes_of else ("",)
+        room = 0
+        for owner in owners:
+            total, on_node = self._list_rooms(claim, owner)
+            room += total
+            if total and job.refusals:
+                room -= sum([on_node[node] for node in job.refusals if node in on_node])
         return room
 
     def find_room_of(self, claim: Claim, owner: str) -> int:
         """Return the room of a job on the nodes of an owner if no node had refused it. "": the nodes of all users."""
+        return self._list_rooms(claim, owner)[0]
+
+    def _list_rooms(self, claim: Claim, owner: str) -> tuple[int, dict[str, int]]:
+        """Return this room, and how much of it is on each node."""
         key = (claim.job.gpu_type, *claim.needs[:2], owner)
         room = self._room.get(key)
         if room is None:
-            room = self._room[key] = self._count_room(claim.job, owner)
+            on_node = self._count_room(claim.job, owner)
+            room = self._room[key] = sum(on_node.values()), on_node
         return room
 
-    def _count_room(self, job: JobDemand, owner: str) -> int:
+    def _count_room(self, job: JobDemand, owner: str) -> dict[str, int]:
         if self.gpu_type is None and (job.gpus_per_worker > 1 or job.gpu_type is not None):
-            return 0
+            return {}
         if job.gpu_type is not None and not is_type(job.gpu_type, self.gpu_type or ""):
-            return 0
-        return sum([self._find_room_on(node, job) for node in self._nodes_of[owner]])
-
-    def _find_room_on(self, node: str, job: JobDemand) -> int:
+            return {}
         each = job.gpus_per_worker
-        return self.usable[node] // each * each if has_labels(self._nodes.get(node), job) else 0
+        return {
+            node: self.usable[node] // each * each
+            for node in self._nodes_of[owner]
+            if has_labels(self._nodes.get(node), job)
+        }
 
     def has_of_others(self, job: JobDemand) -> bool:
         """Whether a job would have more room if no node belonged to another user."""
@@ -202,11 +211,7 @@ def divide(snapshot: Snapshot, rules: Rules, chosen: Mapping[str, str] | None = 
         next(iter(kinds.values())).claims = claims
     else:
         held = _Held(kinds)
-        if chosen is None:
-            _assign(claims, kinds, held, is_fair=rules.policy.is_fair)
-        else:
-            for claim in claims:
-                kinds[chosen[claim.job.id]].claims.append(claim)
+        _assign(claims, kinds, held, chosen, is_fair=rules.policy.is_fair)
     pools = []
     for kind in kinds.values():
         if any(claim.owners for claim in kind.claims):
@@ -220,6 +225,7 @@ def divide(snapshot: Snapshot, rules: Rules, chosen: Mapping[str, str] | None = 
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)
         _limit(pool, kind, list(kinds.values()))
+        pool.node_sets = NodeSets(sorted(pool.usable) if pool.rooms else ())
         pools.append(pool)
     if len(pools) > 1:
         _divide_queues(pools, queues)
@@ -252,10 +258,10 @@ def find_idle(pools: Sequence[SortedSnapshot]) -> dict[str, str]:
     found = {}
     for claim, own in waiting:
         others = [kind for kind in idle if kind.name != own]
-        kind = _choose(claim, others, is_fair=False) if others else None
-        if kind is not None and claim.lo <= kind.find_room(claim) and kind.has_room_for(claim, is_fair=False):
-            kind.add(claim, is_fair=False)
-            found[claim.job.id] = kind.name
+        chosen = _choose(claim, others, is_fair=False) if others else None
+        if chosen and claim.lo <= chosen.find_room(claim) and chosen.has_room_for(claim, is_fair=False):
+            chosen.add(claim, is_fair=False)
+            found[claim.job.id] = chosen.name
     return found
 
 
@@ -309,8 +315,14 @@ def _find_strayed(kind: _Kind, held: _Held) -> None:
             claim.lost += strayed
 
 
-def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: _Held, *, is_fair: bool) -> None:
-    """Assign every claim to a kind: those that can use one only, then the others in order of precedence."""
+def _assign(
+    claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: _Held, chosen: Mapping[str, str] | None, *, is_fair: bool
+) -> None:
+    """Assign every claim to a kind: to ``chosen``, or those that can use one only first, the others by precedence."""
+    if chosen is not None:
+        for claim in claims:
+            kinds[chosen[claim.job.id]].claims.append(claim)
+        return
     bound = {claim.job.id: kinds[name] for claim in claims if (name := _find_only(claim, kinds, held)) is not None}
     if is_fair:
         for claim in claims:

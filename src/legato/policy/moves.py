@@ -176,6 +176,7 @@ class _Search:
         # Only of the nodes that were looked at: a pool may have hundreds of nodes and thousands of workers.
         self._on_node: dict[str, dict[str, list[Worker]]] = {}
         self._usable: dict[tuple[tuple[tuple[str, str], ...], str | None], list[str]] = {}
+        self._few_usable: dict[str, list[str]] = {}
         self._level: dict[Needs, int] = {}
         self._cut_off: set[str] = set()
         self._tried_nodes: dict[tuple[int, int, str], int] = {}
@@ -254,10 +255,16 @@ class _Search:
 
     def _find_usable(self, claim: Claim) -> list[str]:
         """Return the nodes with workers on which a claim can run, by name."""
-        usable = self._list_usable(claim, claim.needs[3])
-        # Many jobs may have refusals of their own, so they have no list of their own.
         refusals = claim.job.refusals
-        return [node for node in usable if node not in refusals] if refusals else usable
+        if not refusals:
+            return self._list_usable(claim, claim.needs[3])
+        usable = self._few_usable.get(claim.job.id)
+        if usable is None:
+            usable = [node for node in self._list_usable(claim, claim.needs[3]) if node not in refusals]
+            # Many jobs may have refusals of their own, so only short lists are kept.
+            if len(usable) < len(refusals):
+                self._few_usable[claim.job.id] = usable
+        return usable
 
     def _list_usable(self, claim: Claim, owner: str | None) -> list[str]:
         """Return the nodes with a claim's labels that an owner may use, as in `Needs`."""

@@ -7,10 +7,11 @@ same way as the whole pool. The result is the most that each of them can have wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from legato.policy.causes import count, explain_needs
 from legato.policy.claims import Claim, Needs, SortedSnapshot, ignore_holders, list_limits, set_limits
+from legato.policy.node_sets import list_bits
 from legato.policy.owned import list_rooms, overtakes, share_at_once
 from legato.policy.rooms import divide_room, limit_all
 from legato.policy.rules import Rules
@@ -53,11 +54,9 @@ def _share_scarce(pool: SortedSnapshot, rules: Rules, at_once: Mapping[Needs, di
     """
     if not pool.rooms:
         return True
-    refused_by: dict[str, list[Claim]] = {}
     restricted = [claim for claim in pool.claims if claim.is_picky]
-    for claim in restricted:
-        for node in claim.job.refusals:
-            refused_by.setdefault(node, []).append(claim)
+    refused = _Having([claim.needs[2] for claim in restricted])
+    labelled = _Having([claim.needs[1] for claim in restricted])
     guests = [claim for claim in pool.claims if claim.job.owner not in claim.owners]
     by_owner: dict[str, list[Claim]] = {}
     for claim in pool.claims:
@@ -65,26 +64,56 @@ def _share_scarce(pool: SortedSnapshot, rules: Rules, at_once: Mapping[Needs, di
             by_owner.setdefault(claim.job.owner, []).append(claim)
     with_owners = dict(at_once)
     for needs, room in sorted(pool.rooms.items(), key=lambda item: (item[1], item[0][:3], item[0][3] or "")):
-        each, labels, nodes, owner = needs[0], set(needs[1]), set(needs[2]), needs[3]
+        each, labels, nodes, owner = needs[0], set(needs[1]), needs[2], needs[3]
         if owner is not None and not nodes and at_once:
             rooms = with_owners.pop((*needs[:3], None), None)
             if rooms is not None and not share_at_once(pool, (*needs[:3], None), rooms, rules):
                 return False
             continue
         # A pool may have thousands of jobs, hundreds of users with machines, and hundreds of jobs with refusals.
-        some = min((refused_by[node] for node in nodes), key=len) if nodes else restricted
         if owner is not None and not nodes:
             some = sorted([*guests, *by_owner.get(owner, ())], key=operator.attrgetter("order"))
+        elif nodes or needs[1]:
+            some = [restricted[place] for place in list_bits(refused.find(nodes) & labelled.find(needs[1]))]
+        else:
+            some = restricted
         group = [
             claim
             for claim in some
             if claim.hi >= claim.lo
             and claim.job.gpus_per_worker >= each
             and (not labels or labels <= claim.job.labels.items())
-            and (not nodes or nodes <= claim.job.refusals.keys())
             and (owner is None or claim.job.owner == owner or claim.job.owner not in claim.owners)
         ]
         if sum([claim.hi for claim in group]) > room:
             divide_room(pool, group, room, rules)
             limit_all(group, group, f"{count(room)} for {explain_needs(needs)}")
     return True
+
+
+class _Having:
+    """Finds the claims that have all of some labels, or that all of some nodes have refused.
+
+    Claims are the bits of whole numbers, because thousands of jobs may each have hundreds of refusals of their own.
+
+    Args:
+        had: what each claim has.
+    """
+
+    def __init__(self, had: Iterable[tuple[object, ...]]) -> None:
+        self._by_all: dict[tuple[object, ...], int] = {}
+        self._by_one: dict[object, int] = {}
+        for place, some in enumerate(had):
+            self._by_all[some] = self._by_all.get(some, 0) | 1 << place
+        for some, bits in self._by_all.items():
+            for one in some:
+                self._by_one[one] = self._by_one.get(one, 0) | bits
+
+    def find(self, some: tuple[object, ...]) -> int:
+        """Return the bits of the claims that have all of these, and perhaps others; -1: all claims."""
+        least, found = self._by_all.get(some), -1
+        for one in some:
+            found &= self._by_one[one]
+            if found == least:
+                break
+        return found

@@ -129,8 +129,8 @@ def test_a_job_whose_user_has_its_share_of_one_kind_gets_an_idle_slot_of_another
     pool, _ = settle(make_pool(*jobs, nodes=TWO_KINDS, a=7, b=1))
     assert {name: len(held(pool, name)) for name in ("first", "wide", "late")} == {"first": 2, "wide": 5, "late": 1}
     assert reason(pool, "late") == (
-        "1 of up to 2 slots: all that its kind of machine has; node a is of another kind (CPU capability AVX512 instead "
-        "of AVX2)"
+        "1 of up to 2 slots: all that its kind of machine has; node a is of another kind (CPU capability AVX512 "
+        "instead of AVX2)"
     )
 
 
