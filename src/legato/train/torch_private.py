@@ -233,8 +233,10 @@ def has_own_memory(tensor: torch.Tensor) -> bool:
     the memory of a buffer, which the function writes again in its next backward pass. If missing: nothing is known to
     have memory of its own.
     """
-    num_uses = count_uses(tensor)
+    if _use_count is None:
+        return False
     storage = tensor.untyped_storage()
+    num_uses = _use_count(storage._cdata) + sys.getrefcount(storage)  # as in `count_uses`, without another call
     # Memory of NumPy cannot be resized.
     return storage.nbytes() == tensor.nbytes and storage.resizable() and num_uses <= _USES_OF_ONE
 

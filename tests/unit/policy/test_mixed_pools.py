@@ -118,8 +118,9 @@ def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snap
     for job in after.jobs:
         decision = decisions.of(job.id)
         larger = next_size(job, decision.wanted)
-        # Which kind of machine a job waits for is not said, and its GPU type may be missing there.
-        known = decision.machine_kind is not None or (len(kinds) == 1 and job.gpu_type is None)
+        # Which kind of machine a job waits for is not said, and its GPUs may be missing there.
+        needs_gpus = job.gpu_type is not None or job.gpus_per_worker > 1
+        known = decision.machine_kind is not None or (len(kinds) == 1 and not needs_gpus)
         if job.queue in ceilings or larger is None or not known:
             continue
         suits = Counter(

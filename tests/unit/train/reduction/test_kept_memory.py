@@ -58,7 +58,8 @@ def begin(kept: KeptMemory, peers: list[Peer]) -> torch.Tensor:
     return segment.tensor(0, NUM_BYTES, torch.uint8).fill_(7)
 
 
-def test_memory_stays_when_the_other_worker_has_ended(peers: list[Peer]) -> None:
+def test_memory_stays_when_the_other_worker_has_ended(peers: list[Peer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_memory, "_END_LIMIT_MS", 60_000)  # a busy machine may end a killed process late
     kept = KeptMemory()
     old = begin(kept, peers)
     peers[1].signal(signal.SIGKILL)
