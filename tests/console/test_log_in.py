@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.platform import Platform
-from tests.console.conftest import PASSWORD, Person
+from tests.console.conftest import PASSWORD, Person, load
 
 
 def test_a_user_logs_in_and_out(people: Callable[..., Person]) -> None:
@@ -26,7 +26,7 @@ def test_a_user_logs_in_and_out(people: Callable[..., Person]) -> None:
 def test_a_wrong_password_is_reported(chromium: Any, running: Platform) -> None:
     running.client.add_user("abe", role="user", password=PASSWORD)
     page = chromium.new_page()
-    page.goto(running.url)
+    load(page, running.url)
     page.locator("input[name=user]").fill("abe")
     page.locator("input[name=password]").fill("wrong")
     page.get_by_role("button", name="Log in").click()
@@ -38,14 +38,14 @@ def test_a_wrong_password_is_reported(chromium: Any, running: Platform) -> None:
 def test_the_link_of_the_first_start_is_good_once(chromium: Any, running: Platform) -> None:
     url = running.client.link_to_console().url
     page = chromium.new_context().new_page()
-    page.goto(url)
+    load(page, url)
     page.get_by_text("You will be logged in as admin (admin).").wait_for()
     page.get_by_role("button", name="Log in").click()
     page.locator("main.main h1").wait_for()
     page.get_by_role("button", name="admin").wait_for()
     assert "code=" not in page.url, "what was good once need not stand in the history"
     stranger = chromium.new_context().new_page()
-    stranger.goto(url)
+    load(stranger, url)
     stranger.get_by_text(re.compile("link.*has been used")).last.wait_for()
     assert stranger.get_by_role("button", name="Log in").is_disabled()
     assert stranger.get_by_role("button", name="admin").count() == 0

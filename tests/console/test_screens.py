@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from benchmarks.platform import Platform
-from tests.console.conftest import Person
+from tests.console.conftest import Person, load
 from tests.console.test_runs import shows_at_all_widths
 from tests.tiers import first_now
 
@@ -210,7 +210,7 @@ def test_members_are_chosen(people: Callable[..., Person], running: Platform) ->
 
 def test_the_page_of_a_link_excludes_no_user(chromium: Any, running: Platform) -> None:
     page = chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
-    page.goto(running.client.link_to_console().url)
+    load(page, running.client.link_to_console().url)
     page.get_by_text("You will be logged in as admin").wait_for()
     ada = Person("admin", page, running.url)
     ada.finds_no_barrier()

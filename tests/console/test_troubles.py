@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from benchmarks.platform import Platform
-from tests.console.conftest import PASSWORD, Person
+from tests.console.conftest import PASSWORD, Person, load
 
 from legato.client.client import Client
 from legato.client.jobs import Job
@@ -133,7 +133,7 @@ def test_a_tab_goes_on_as_who_logs_in_by_another_one(people: Callable[..., Perso
     ann.sees("of ann alone")
     running.client.add_user("bob", role="user", password=PASSWORD)
     other = ann.page.context.new_page()
-    other.goto(f"{running.url}/")
+    load(other, f"{running.url}/")
     other.get_by_role("button", name="ann").click()
     other.get_by_text("Log out").click()
     other.locator("input[name=user]").fill("bob")
