@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.unit.cli.local.reader import Reader
 
 from legato.cli.local.foreground import Foreground
 from legato.cli.terminal.display import Screen
@@ -82,19 +83,6 @@ def test_a_job_that_cannot_start_says_which_machines_cannot_be_used(
     with pytest.raises(type(error)):
         asyncio.run(foreground.drive(cast("Driver", BrokenDriver(error)), cast("LocalEngine", BrokenEngine({}))))
     assert screen.messages == want
-
-
-class Reader:
-    """A screen that keeps the output of workers."""
-
-    def __init__(self) -> None:
-        self.output = ""
-
-    def show_output(self, text: str) -> None:
-        self.output += text
-
-    def show_status(self, status: Any) -> None:
-        pass
 
 
 def test_what_a_worker_writes_as_the_main_one_before_its_status_comes_is_shown(tmp_path: Path) -> None:

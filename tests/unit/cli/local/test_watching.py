@@ -6,24 +6,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.unit.cli.local.reader import Reader
 
 from legato.cli.local import watching
 from legato.cli.terminal.display import Screen
 from legato.driver import client
 from legato.driver.journal import JobDirectory
-
-
-class Reader:
-    """A screen that keeps the output of workers."""
-
-    def __init__(self) -> None:
-        self.output = ""
-
-    def show_output(self, text: str) -> None:
-        self.output += text
-
-    def show_status(self, status: Any) -> None:
-        pass
 
 
 def test_the_last_lines_of_a_main_worker_that_died_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
