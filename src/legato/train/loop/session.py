@@ -685,12 +685,12 @@ class Session:
             kept=self._kept_memory,
         )
         if exchange is not None and group.size > 1 and self.device.type == "cpu":
-            making = threading.Thread(target=_make_gradients, args=(exchange.buckets,), name="legato-gradients")
-            making.start()
             if self.membership.has_state:
-                making.join()  # else the first step of the view waits for it
+                _make_gradients(exchange.buckets)
             else:
-                self._making = making  # the others wait for this worker's state, but not yet for its gradients
+                # Beside the rest: the others wait until this worker has the view, but not yet for its gradients.
+                self._making = threading.Thread(target=_make_gradients, args=(exchange.buckets,))
+                self._making.start()
         group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))
         if group.obstacle and group.obstacle not in self._known_obstacles and group.rank == 0:
             self._known_obstacles.add(group.obstacle)
