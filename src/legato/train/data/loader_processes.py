@@ -89,6 +89,10 @@ class _Process:
         self.process = process
         self.requests = requests
         self.results = results
+        # Ends a wait for room for a request, or for a result.
+        self.either = select.poll()
+        self.either.register(requests, select.POLLOUT)
+        self.either.register(results, select.POLLIN)
         self.loading: dict[int, Key] = {}
 
     def __del__(self) -> None:
@@ -274,11 +278,8 @@ class LoaderProcesses:
         return {} if key is None else {key: batch}
 
     def _request(self, process: _Process, message: tuple[int, Key | None]) -> None:
-        poll = select.poll()
-        poll.register(process.requests, select.POLLOUT)
-        poll.register(process.results, select.POLLIN)
         # A process that waits for room for a result reads no requests.
-        while process.requests.fileno() not in {fd for fd, _ in poll.poll()}:
+        while process.requests.fileno() not in {fd for fd, _ in process.either.poll()}:
             self._arrived.update(self._receive_from(process))
         try:
             process.requests.send(message)
