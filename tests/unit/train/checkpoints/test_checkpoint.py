@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
@@ -347,3 +349,18 @@ def test_the_header_can_be_read_by_anyone(whole: bytes) -> None:
     header = json.loads(whole[48 : 48 + room])
     assert header["step"] == 7
     assert header["payload_bytes"] == len(whole) - 48 - room
+
+
+def test_each_byte_has_one_checksum(whole: bytes) -> None:
+    room = int.from_bytes(whole[12:16], "little")
+    with zipfile.ZipFile(io.BytesIO(whole[48 + room :])) as archive:
+        records = [record for record in archive.infolist() if "/data/" in record.filename]
+    assert records
+    assert {record.CRC for record in records} == {0}
+
+
+def test_files_of_the_program_keep_their_checksums(store: Store, tmp_path: Path) -> None:
+    store.save(make_state(), step=1, meta={})
+    torch.save(make_state(), tmp_path / "own.pt")
+    with zipfile.ZipFile(tmp_path / "own.pt") as archive:
+        assert archive.testzip() is None
