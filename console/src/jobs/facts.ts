@@ -81,10 +81,10 @@ export function slotSeconds(allocations: readonly { since: number; until: number
   return allocations.reduce((sum, held) => sum + Math.max(0, (held.until ?? now) - held.since), 0);
 }
 
-/** Return what is to be said of a job whose workers were found to hold different states; null of one that is exact. */
+/** Return what is to be said of a job whose result was found to depend on the workers; null of one that is exact. */
 export function sayInexact(job: Pick<Job, "progress">): string | null {
   const step = job.progress?.differed_step ?? null;
-  return step === null ? null : `not exact since step ${step}: its workers held different states`;
+  return step === null ? null : `not exact since step ${step}: its result depends on the workers`;
 }
 
 /** Return why a job is in its stage, and first of all that it is not exact, where that is so and not said yet. */

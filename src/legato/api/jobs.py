@@ -36,8 +36,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         speeds: measured with each number of workers that the job has had, the one measured last at the end.
         num_micro_batches: micro-batches per step; more slots than this do not help. None: not known, or no limit.
         shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
-        differed_step: the step after which the workers were first found to hold different states; from there on the
-            result is not exact. None: never.
+        differed_step: the step after which the result was first found to depend on the workers: they held different
+            states, or computed different gradients for one micro-batch. None: never.
         sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
             to pass between nodes.
         unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.

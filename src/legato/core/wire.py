@@ -134,7 +134,7 @@ class Progress(Message, frozen=True):
         num_steps: all steps of the job if known, else None.
         num_epochs: all epochs of the job if known, else None.
         phase: ``train`` or ``evaluate``.
-        differed_step: the step after which the workers were first found to hold different states; None: never.
+        differed_step: the step after which the result was first found to depend on the workers; None: never.
         losses: of steps that this worker has committed, in order. The driver may have some of them already.
         sent_bytes: that this worker sent to workers of other nodes for the gradients of all these steps.
         measured_s: seconds of those of these steps of which the worker knows how long it waited for data. 0: none, or
@@ -199,7 +199,7 @@ class Note(Message, frozen=True):
 
 
 class Differed(Message, frozen=True):
-    """The workers were found to hold different states after ``step``; all of them send this.
+    """The workers hold different states after ``step``, or computed different gradients; all of them send this.
 
     Args:
         text: what differs and what usually causes it; several lines.

@@ -548,7 +548,7 @@ class Driver:
             self._record_event(events.Record(kind="note", reason=left, level="warning" if is_news else "info"))
         reason = end.reason
         if (step := self._membership.job.differed_step) is not None:
-            reason += f"; not exact: the workers held different states after step {step}"
+            reason += f"; not exact since step {step}: its result depends on the workers"
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome in ("succeeded", "unsaved") else end.outcome
         self._record_event(events.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))

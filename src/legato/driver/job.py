@@ -161,10 +161,10 @@ class JobFacts:
         best_step: the highest step ever committed; ``best_round`` likewise.
         step: the last committed step, as far as known; lower than ``best_step`` if the job had to begin again.
         saved_step: step of the newest checkpoint, as far as known; None: none.
-        reported_differences: reports of workers about different states, without duplicates.
+        reported_differences: reports of workers about what differs between them, without duplicates.
         reported_warnings: those of workers, each with the worker that reported it first.
         reported_deaths: descriptions of deaths of workers, without duplicates.
-        differed_step: step after which workers were first found to have different states; None: never.
+        differed_step: step after which the result was first found to depend on the workers; None: never.
         unsaved_step: step whose checkpoint could not be written, unless an equally new one was written since; else
             None.
         closed: rank 0 finished and exited with 0.

@@ -87,9 +87,9 @@ it.each([
   expect(shown("project", makeJob({ project }))).toBe(want);
 });
 
-it("a running job whose workers held different states is shown as not exact", () => {
+it("a running job whose result depends on the workers is shown as not exact", () => {
   const progress = makeProgress({ differed_step: 40 });
-  const told = "not exact since step 40: its workers held different states; 2 of up to 4 slots";
+  const told = "not exact since step 40: its result depends on the workers; 2 of up to 4 slots";
   expect(shown("stage", makeJob({ progress }))).toContain(told);
   const reason = "succeeded; not exact since step 40";
   expect(shown("stage", makeJob({ progress, stage: "succeeded", reason }))).toMatch(

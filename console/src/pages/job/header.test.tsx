@@ -22,9 +22,9 @@ function show(job: Job) {
   );
 }
 
-it("a running job whose workers held different states is shown as not exact", () => {
+it("a running job whose result depends on the workers is shown as not exact", () => {
   show(makeJob({ progress: makeProgress({ differed_step: 40 }) }));
-  expect(screen.getByText(/Not exact since step 40: its workers held different states after that step/)).toBeTruthy();
+  expect(screen.getByText(/Not exact since step 40: its result depends on the workers/)).toBeTruthy();
   expect(screen.getByRole("link", { name: "Show events" }).getAttribute("href")).toContain("tab=charts");
 });
 

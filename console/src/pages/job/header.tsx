@@ -145,7 +145,7 @@ export function JobHeader({ job }: { job: Job }) {
       )}
       {inexact !== null && (
         <Note tone="warn">
-          {capitalize(inexact)} after that step. The result may differ from that of one worker.{" "}
+          {capitalize(inexact)}, and may differ from that of one worker.{" "}
           <Link to={`/jobs/${job.id}`} query={{ tab: "charts" }}>
             Show events
           </Link>

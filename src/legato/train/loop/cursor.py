@@ -36,7 +36,7 @@ class Cursor(msgspec.Struct):
         loss_samples: number of samples in ``loss_sum``.
         notes: the numbers noted in the turns of the last committed step, by name.
         num_rounds: committed rounds of the job.
-        differed_step: the step after which the workers were first found to hold different states; None: never.
+        differed_step: the step after which the result was first found to depend on the workers; None: never.
         evaluations: the kept results, by the number of the evaluation.
         ends: for each kept pass: how many evaluations were done and logs made when the pass was completed.
         logs: the kept metrics of calls of ``run.log``, with step and epoch.
@@ -135,7 +135,7 @@ class Cursor(msgspec.Struct):
         self.num_rounds = num_rounds
 
     def note_difference(self, step: int | None) -> None:
-        """Record the step after which the workers were first found to hold different states; None: never."""
+        """Record the step after which the result was first found to depend on the workers; None: never."""
         self.differed_step = step
 
     def note_evaluation(self, result: dict[str, float]) -> None:

@@ -283,7 +283,7 @@ class Run:
         # Reading a sample for the description may change a data set that remembers which samples were read.
         if loader.begin_pass() or loader not in self._described:
             self._described[loader] = describe_dataset(dataset, session.seed, exact=session.is_exact)
-        yield from self.turns(order, loader, self._described[loader])
+        yield from self._turns(order, loader, self._described[loader], may_repeat=True)
 
     def turns(self, steps: Steps, source: Source, data: str) -> Iterator[Any]:
         """Yield a source's batches for this worker's micro-batches of one pass: for data that `batches` cannot load.
@@ -293,6 +293,9 @@ class Run:
             source: receives the numbers of this worker's micro-batches, and returns their batches.
             data: identifies the data set; a worker with another data set is refused.
         """
+        yield from self._turns(steps, source, data, may_repeat=False)
+
+    def _turns(self, steps: Steps, source: Source, data: str, *, may_repeat: bool) -> Iterator[Any]:
         session = self._session
         self._stepper.continue_program()
         session.use_data(data)
@@ -300,7 +303,7 @@ class Run:
             seed_between_passes(session, epoch_begins=False)
             return
         try:
-            yield from self._stepper.turns_of_pass(steps, source)
+            yield from self._stepper.turns_of_pass(steps, source, may_repeat=may_repeat)
         finally:
             # Also if the program leaves the loop early: its next loop is the next pass.
             session.cursor.end_pass()

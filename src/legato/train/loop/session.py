@@ -545,7 +545,15 @@ class Session:
         sums = {buffers.name(index): total for index, total in self.agreement.take_uneven().items()}
         told: list[dict[str, int]] = group.all_gather_object(sums)
         step = self.cursor.step - 1
-        self._report_difference(describe_changes(told, step), {name for each in told for name in each}, step)
+        names = {f"buffer {name}" for each in told for name in each}
+        self._report_difference(describe_changes(told, step), names, step)
+
+    def mark_crossed(self, told: str) -> None:
+        """Mark the job: the cross-check of the step that is now complete has found that its result is not exact.
+
+        Training continues, whatever ``on_difference`` says: all workers have the same state.
+        """
+        self._mark_difference(f"{told}\nTraining continues", {"gradients"}, self.cursor.step + 1)
 
     def _report_difference(self, told: str, names: set[str], step: int) -> None:
         if self._on_difference == "stop":
@@ -553,13 +561,16 @@ class Session:
                 f"{told}\nTraining stops here, because its result would depend on the workers. With "
                 "on_difference='warn' it continues; with 'repair' all workers copy the state of rank 0."
             )
-        if self.cursor.differed_step is None:
+        does = "All workers copy the state of rank 0" if self._on_difference == "repair" else "Training continues"
+        self._mark_difference(f"{told}\n{does}", names, step)
+
+    def _mark_difference(self, told: str, names: set[str], step: int) -> None:
+        """Mark the job as not exact from a step on, and report each difference once."""
+        if self.cursor.differed_step is None or step < self.cursor.differed_step:
             self.cursor.note_difference(step)
         if not names <= self._known_differences:
             self._known_differences |= names
-            does = "All workers copy the state of rank 0" if self._on_difference == "repair" else "Training continues"
-            told += f"\n{does}; the run is not exact from here on."
-            self.reporter.say(wire.Differed(step=step, text=told))
+            self.reporter.say(wire.Differed(step=step, text=f"{told}; the run is not exact from here on."))
 
     def _warn_of_unshared(self, group: Group) -> None:
         """Warn once for each cache that only this rank has, because it is not compared."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,7 @@ from legato.core.errors import BrokenView, ProgramError
 from legato.core.span import Span
 from legato.train.data.order import Key, Steps, epochs_before
 from legato.train.data.seeds import seed_micro_batch
+from legato.train.loop.cross_check import CrossCheck, describe, find_owner, is_due
 from legato.train.loop.data_wait import DataWait
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
@@ -28,7 +30,6 @@ from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.exchange import Division, Exchange
-from legato.train.state.agreement import NO_WORD
 from legato.train.state.checksums import checksums
 
 _ENDLESS: Final = 10**9
@@ -82,14 +83,23 @@ class Stepper:
         self._fixed_cost = FixedCost()
         self._data_wait = DataWait()
         self._turn_counting = TurnCounting()
+        self._cross_check = CrossCheck(session.device)
+        # The present view, and its first step.
+        self._view = (0, 0)
         self._source: Source | None = None
 
     def begin_epochs(self, num_epochs: int) -> None:
         """Set how many epochs the program's loop has."""
         self._num_epochs = num_epochs
 
-    def turns_of_pass(self, order: Steps, loader: Source) -> Iterator[Any]:
-        """Yield this worker's micro-batches of the rest of the present pass."""
+    def turns_of_pass(self, order: Steps, loader: Source, *, may_repeat: bool) -> Iterator[Any]:
+        """Yield this worker's micro-batches of the rest of the present pass.
+
+        Args:
+            order: of the pass.
+            loader: of its batches.
+            may_repeat: it can also return those of another rank, for the cross-check.
+        """
         session = self._session
         pass_index = session.cursor.pass_index
         self._note_changes(session.reducer.buffers.accept())
@@ -101,10 +111,14 @@ class Stepper:
         self._source = loader
         self._data_wait.begin_pass()
         followed: tuple[int, Division, int, bool] | None = None
+        is_checked = self._find_checked(order) if may_repeat else _is_never
         try:
             while True:
                 self._steps, self._num_steps = order, order.num_steps
                 self._end_step()
+                if is_checked(session.cursor.step_in_pass):
+                    # Different states would give different gradients.
+                    session.agreement.ask()
                 exchange = session.at_boundary(order, self._num_steps)
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
@@ -112,8 +126,13 @@ class Stepper:
                 group, is_first = session.membership.group, session.is_first_step
                 assert exchange is not None
                 number, division = group.view.number, exchange.division
+                if number != self._view[0]:
+                    self._view = number, session.cursor.step
                 if followed != (number, division, step, is_first):
-                    loader.follow(keys(order, pass_index, step, division, group.rank, is_first=is_first))
+                    is_checked = self._find_checked(order) if may_repeat else _is_never
+                    loader.follow(keys(order, pass_index, step, division, group.rank, is_checked, is_first=is_first))
+                if group.size > 1:
+                    self._cross_check.begin_step(is_checked=is_checked(step))
                 yield from self._turns(order, step, loader, exchange, group, is_first=is_first)
                 # If the step broke, the loader receives the coming keys again.
                 followed = (number, division, step + 1, False)
@@ -122,6 +141,22 @@ class Stepper:
             session.finish_sending()
             session.turn.end()
             session.reducer.abandon()
+
+    def _find_checked(self, order: Steps) -> Callable[[int], bool]:
+        """Return a function that returns whether a step of this pass has a cross-check; all ranks answer the same.
+
+        Only a full step: in a smaller one `torch.compile` may make other code for the last micro-batch.
+        """
+        session = self._session
+        if session.membership.size == 1 or not session.is_exact:
+            return _is_never
+        before, first_step = session.cursor.step - session.cursor.step_in_pass, self._view[1]
+        full = session.layout.global_batch_size
+
+        def is_checked(step: int) -> bool:
+            return is_due(before + step, first_step) and step < order.num_steps and order.num_samples_of(step) == full
+
+        return is_checked
 
     def _end_step(self) -> None:
         """End the last step, if there was one, before any other action between two steps.
@@ -170,11 +205,14 @@ class Stepper:
         faults.at_step(job_step + 1)
         began, cost_s = perf_counter(), 0.0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round, is_first=is_first)
-        micro_batches, is_ghost = _run_for(span), not span.num_items
+        is_ghost = not span.num_items
+        is_checked = group.size > 1 and self._cross_check.is_checked
+        other = _find_other(reducer.spans, group.rank) if is_checked else None
+        micro_batches = [*(() if other is None else (other,)), *_run_for(span)]
         is_sampled = job_step & (job_step + 1) == 0  # steps 1, 2, 4, 8 and so on
         self._is_examined = is_first or is_sampled
         self._turn_counting.begin_step(self._sum_up if is_sampled else None)
-        for micro_batch in micro_batches:
+        for place, micro_batch in enumerate(micro_batches):
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
                 return
@@ -184,7 +222,9 @@ class Stepper:
             self._data_wait.add_load(loaded - asked)
             assert key.step == step and key.index == micro_batch, (key, step, micro_batch)
             turn.begin()
-            reducer.begin_micro_batch(micro_batch, ghost=is_ghost)
+            record = None if other is None else self._cross_check.begin_turn(batch)
+            repeats = place == 0 and other is not None
+            reducer.begin_micro_batch(micro_batch, ghost=is_ghost, repeats=repeats, record=record)
             seed_micro_batch(seed, job_step, micro_batch)
             faults.strike("forward")
             cost_s += perf_counter() - loaded
@@ -192,19 +232,19 @@ class Stepper:
                 yield batch
             except GeneratorExit:
                 # At the beginning of a step nothing is lost.
-                if not turn.stepped and (micro_batch != micro_batches[0] or not reducer.is_turn_open):
+                if not turn.stepped and (place or not reducer.is_turn_open):
                     self._turn_counting.leave_step(job_step + 1)
                 raise
             reducer.check_complete()
             is_lost = training_state.end_turn(stepped=turn.stepped)
             if turn.stepped:
                 self._warn(self._turn_counting.end_step(session.cursor.step, session.cursor.loss, is_lost=is_lost))
-            if not turn.stepped and micro_batch == micro_batches[0]:
+            if not turn.stepped and place == 0:
                 self._turn_counting.end_first_turn(training_state.learning_rates())
                 if is_sampled:
                     training_state.attributes.end_first_turn()
             cost_s += reducer.last_cost_s
-        if self._fixed_cost.is_measuring and turn.stepped:
+        if self._fixed_cost.is_measuring and turn.stepped and other is None:
             self._note_cost(perf_counter() - began, cost_s, len(micro_batches))
 
     def _give_step_up(self, group: Group) -> None:
@@ -257,7 +297,8 @@ class Stepper:
             ours = membership.word(may_join=True)
             costs = reducer.word() if has_peers else []
             agreement = session.agreement.word(session.cursor.differed_step) if has_peers else []
-            words = reducer.run_round([*ours, *costs, *agreement])
+            crossed = self._cross_check.word() if has_peers else []
+            words = reducer.run_round([*ours, *costs, *agreement, *crossed])
         except BrokenView as error:
             try:
                 completed = session.recover(error, reducer)
@@ -271,8 +312,12 @@ class Stepper:
             completed = True
             membership.hear(words)
             if has_peers:
-                reducer.hear([word[len(ours) : len(ours) + len(costs)] for word in words])
-                session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
+                parts = [_split(word, len(ours), len(costs), len(agreement)) for word in words]
+                reducer.hear([part[1] for part in parts])
+                session.cursor.note_difference(session.agreement.hear([part[2] for part in parts]))
+                found = self._cross_check.hear([part[3] for part in parts], reducer.spans)
+                if found is not None and not session.agreement.differs and session.agreement.uneven is None:
+                    session.mark_crossed(describe(found, session.cursor.step + 1))
             # Joiners that received state have taken part in this round, so the whole state has arrived.
             session.finish_sending()
             session.end_first_step()
@@ -364,6 +409,18 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
+def _split(word: Sequence[int], *lengths: int) -> list[Sequence[int]]:
+    """Cut the control words of a rank into parts of the given lengths and the rest."""
+    bounds = [*accumulate(lengths, initial=0), len(word)]
+    return [word[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _find_other(spans: Sequence[Span], rank: int) -> int | None:
+    """Return the micro-batch of another rank that a rank repeats for the cross-check; None: there is none."""
+    owner = find_owner(spans, rank)
+    return None if owner is None else spans[owner].start
+
+
 def micro_batches_of(
     order: Steps, step: int, division: Division, rank: int, *, is_first: bool = False
 ) -> Sequence[int]:
@@ -376,8 +433,19 @@ def _run_for(span: Span) -> Sequence[int]:
     return range(*span) if span.num_items else (0,)
 
 
+def _is_never(_step: int) -> bool:
+    return False
+
+
 def keys(
-    order: Steps, pass_index: int, first_step: int, division: Division, rank: int, *, is_first: bool = False
+    order: Steps,
+    pass_index: int,
+    first_step: int,
+    division: Division,
+    rank: int,
+    is_checked: Callable[[int], bool] = _is_never,
+    *,
+    is_first: bool = False,
 ) -> Iterator[Key]:
     """Yield the micro-batches that a rank runs in a pass, from a step on.
 
@@ -387,8 +455,13 @@ def keys(
         first_step: in the pass.
         division: of the steps among the ranks.
         rank: which one.
+        is_checked: whether a step has a cross-check, so a micro-batch of another rank comes first.
         is_first: the first of these steps is the first one of the view's newcomers.
     """
     for step in range(first_step, order.num_steps):
+        if is_checked(step):
+            other = _find_other(division.assign(order.num_micro_batches_of(step)).spans, rank)
+            if other is not None:
+                yield Key(pass_index, step, other)
         for micro_batch in micro_batches_of(order, step, division, rank, is_first=is_first and step == first_step):
             yield Key(pass_index, step, micro_batch)

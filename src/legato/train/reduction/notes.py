@@ -62,6 +62,10 @@ class Notes:
         self._num_placed += 1
         self._turn = {}
 
+    def forget_turn(self) -> None:
+        """Drop the numbers of the turn that has ended: they count where another rank has noted them."""
+        self._turn = {}
+
     @property
     def places(self) -> list[float]:
         """The numbers of all turns of this rank at their places, and zeros elsewhere; length `numel`."""

@@ -39,6 +39,9 @@ from legato.train.reduction.vectors import VectorSum, fold_own, sum_vectors
 _READ_AT_ONCE: Final = {"cpu"}
 
 
+Record = Callable[[str, torch.Tensor], None]
+
+
 class _Tail(NamedTuple):
     """What is summed besides the gradients.
 
@@ -131,6 +134,7 @@ class StepReducer:
             self._sums_in.clear()
             self._use(layout_of(exchange.buckets))
         self._began = perf_counter()
+        self._is_first_turn = True
         self._exchange, self._group, self._on_result_due = exchange, group, on_result_due
         self._assignment: Assignment = exchange.division.assign(num_micro_batches, is_first=is_first)
         self._num_micro_batches, self._full, self._last = num_micro_batches, full, last
@@ -180,20 +184,25 @@ class StepReducer:
         known[0].clear()
         return known[0]
 
-    def begin_micro_batch(self, micro_batch: int, *, ghost: bool) -> None:
+    def begin_micro_batch(
+        self, micro_batch: int, *, ghost: bool, repeats: bool = False, record: Record | None = None
+    ) -> None:
         """Expect the backward passes of one micro-batch.
 
         Args:
             micro_batch: its index in the step.
-            ghost: the micro-batch belongs to another rank; its result is dropped.
+            ghost: the micro-batch belongs to another rank, and this rank has none of its own; its result is dropped.
+            repeats: it belongs to another rank, and those of this rank follow; its result is dropped.
+            record: called with the name of each parameter and its gradient of this micro-batch alone; several ranks.
         """
-        if micro_batch != self.span.start:
+        if not self._is_first_turn:
             # Changes that the program made between two micro-batches of one step must not affect the next micro-batch.
             self.buffers.restore()
-        self._micro_batch, self._ghost = micro_batch, ghost
+        self._is_first_turn = False
+        self._micro_batch, self._ghost, self._repeats, self._record = micro_batch, ghost, repeats, record
         self._num_merges = 0 if ghost else num_merges(self.span.start, micro_batch)
         self._weight = self._last / self._full if micro_batch == self._num_micro_batches - 1 else 1.0
-        self._is_last = ghost or micro_batch == self.span.stop - 1
+        self._is_last = ghost or (micro_batch == self.span.stop - 1 and not repeats)
         self._is_turn_over = False
         self._num_passes = 0
         self._callback_queued = False
@@ -203,6 +212,11 @@ class StepReducer:
             self._num_complete = 0
             self._added: set[int] = set()
         self._active = True
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The micro-batches of each rank in the present step."""
+        return self._assignment.spans
 
     @property
     def micro_batch(self) -> int:
@@ -285,8 +299,12 @@ class StepReducer:
             return
         _refuse_sparse([gradient])
         self._added.add(id(parameter))
-        self._present[self._buckets[index].positions[place]] = True
-        self._sums[index].add_one(place, self._num_merges, gradient, self._weight)
+        position = self._buckets[index].positions[place]
+        if self._record is not None:
+            self._record(str(position), gradient)
+        if not self._repeats:
+            self._present[position] = True
+            self._sums[index].add_one(place, self._num_merges, gradient, self._weight)
         parameter.grad = None
 
     def end_backward(self) -> None:
@@ -302,19 +320,27 @@ class StepReducer:
         else:
             while self._num_complete < len(self._buckets):
                 self._complete(self._buckets[self._num_complete])
-            if self._has_early_blocks and not self._is_last:
+            if self._has_early_blocks and not self._is_last and not self._repeats:
                 self._send_complete_blocks()
         began = perf_counter()
         self.notes.end_turn()
         moved = self.buffers.end_micro_batch()
-        if not self._ghost:
+        if not self._ghost and not self._repeats:
             self._note_micro_batch(moved)
         self._active = False
         self._is_turn_over = True
         self.buffers.restore(moved)
+        if self._repeats:
+            self._begin_again()
         self.last_cost_s = perf_counter() - began
         if self._is_last:
             self._on_result_due()
+
+    def _begin_again(self) -> None:
+        """Begin the step after a micro-batch of another rank, of which nothing may remain."""
+        self.buffers.begin_step()
+        self.notes.forget_turn()
+        self._began = perf_counter()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Run a backward pass and end it, even if it reaches no parameter or runs other passes inside itself."""
@@ -337,9 +363,13 @@ class StepReducer:
         gradients = [parameter.grad for parameter in bucket.parameters]
         _refuse_sparse(gradients)
         for position, gradient in zip(bucket.positions, gradients, strict=True):
-            if gradient is not None:
+            if gradient is None:
+                continue
+            if self._record is not None:
+                self._record(str(position), gradient)
+            if not self._repeats:
                 self._present[position] = True
-        if not self._ghost:
+        if not self._ghost and not self._repeats:
             self._sums[bucket.index].add(self._num_merges, gradients, self._weight)
         for parameter in bucket.parameters:
             parameter.grad = None

@@ -44,43 +44,62 @@ _DEVICE_CHUNKS: Final = 2**9  # that a GPU multiplies at once: 64 MiB
 _HALF: Final = np.uint64(32)
 
 
-def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]], device: torch.device) -> dict[str, int]:
-    """Return a 64-bit checksum for each named tensor or plain value.
+class Summing:
+    """64-bit checksums of named tensors and plain values, of which the caller waits once for those on a GPU.
 
-    All tensors of a device are summed before the first result is fetched, so the caller waits only once for a GPU.
+    Args:
+        device: on which the job trains; checksums of jobs on CPUs are different ones.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._found: dict[str, int] = {}
+        self._summed: dict[torch.device, list[tuple[str, int, torch.Tensor]]] = {}
+
+    def add(self, name: str, value: torch.Tensor | Plain) -> None:
+        """Add a value, which the caller may change after this call."""
+        if not isinstance(value, torch.Tensor):
+            self._found[name] = _of_bytes(repr(value).encode(errors="backslashreplace"))
+            return
+        tensor = value.detach()
+        if tensor.layout is not torch.strided:
+            tensor = tensor.to_dense()
+        num_bytes = tensor.numel() * tensor.element_size()
+        if tensor.device.type != "cpu":
+            self._found[name] = 0  # keeps the order
+            entries = self._summed.setdefault(tensor.device, [])
+            entries.append((name, num_bytes, sum_words_on_device(words_of(tensor))))
+        elif self._device.type == "cpu":
+            self._found[name] = xxhash.xxh3_64_intdigest(_content_of(tensor).data)
+        else:
+            self._found[name] = derive(_TAG, num_bytes, *sum_words(words_of(tensor).numpy().view(np.uint64)))
+
+    def sums(self) -> dict[str, int]:
+        """Return the checksum of each value by its name."""
+        for entries in self._summed.values():
+            pairs = torch.stack([pair for _, _, pair in entries]).tolist()
+            for (name, num_bytes, _), (low, high) in zip(entries, pairs, strict=True):
+                self._found[name] = derive(_TAG, num_bytes, low & MASK, high & MASK)
+        self._summed = {}
+        return self._found
+
+
+def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]], device: torch.device) -> dict[str, int]:
+    """Return a 64-bit checksum for each named tensor or plain value; see `Summing`.
 
     Args:
         items: names and values.
-        device: on which the job trains; checksums of jobs on CPUs are different ones.
+        device: on which the job trains.
 
     >>> one, other = torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])
     >>> sums = checksums([("one", one), ("same", one.clone()), ("other", other)], torch.device("cpu"))
     >>> sums["one"] == sums["same"], sums["one"] == sums["other"]
     (True, False)
     """
-    found: dict[str, int] = {}
-    summed: dict[torch.device, list[tuple[str, int, torch.Tensor]]] = {}
+    summing = Summing(device)
     for name, value in items:
-        if not isinstance(value, torch.Tensor):
-            found[name] = _of_bytes(repr(value).encode(errors="backslashreplace"))
-            continue
-        tensor = value.detach()
-        if tensor.layout is not torch.strided:
-            tensor = tensor.to_dense()
-        num_bytes = tensor.numel() * tensor.element_size()
-        if tensor.device.type == "cpu":
-            if device.type == "cpu":
-                found[name] = xxhash.xxh3_64_intdigest(_content_of(tensor).data)
-            else:
-                found[name] = derive(_TAG, num_bytes, *sum_words(words_of(tensor).numpy().view(np.uint64)))
-        else:
-            found[name] = 0  # keeps the order
-            summed.setdefault(tensor.device, []).append((name, num_bytes, sum_words_on_device(words_of(tensor))))
-    for entries in summed.values():
-        pairs = torch.stack([pair for _, _, pair in entries]).tolist()
-        for (name, num_bytes, _), (low, high) in zip(entries, pairs, strict=True):
-            found[name] = derive(_TAG, num_bytes, low & MASK, high & MASK)
-    return found
+        summing.add(name, value)
+    return summing.sums()
 
 
 def combined(sums: Mapping[str, int]) -> int:
