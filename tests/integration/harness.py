@@ -333,6 +333,7 @@ class Result:
         assert all(event["reason"].strip() and event["kind"] for event in self.events), story
         wrong = [e for e in self.events if e["level"] == "error" and not any(text in e["reason"] for text in errors)]
         assert not wrong, f"{wrong}\n{story}"
+        assert not self.of_kind("differed"), story
         assert not self.left_over, f"processes left: {self.left_over}\n{story}"
 
 

@@ -1,4 +1,4 @@
-"""Prints how many micro-batches of each step this worker computes; V = 8.
+"""Prints how many turns each step has on this worker; V = 8.
 
 ``--dies N``: worker N dies in its first step, after the reduction.
 """
