@@ -147,6 +147,8 @@ def _cases() -> Iterator[tuple[int, float | None, int, float]]:
         yield num_nodes, 1000.0, 8, 20.0
     yield 3, 1000.0, 12, 20.0
     yield 3, 1000.0, 8, 400.0
+    yield 2, None, 8, 20.0
+    yield 3, None, 12, 20.0
     yield 3, None, 8, 20.0
     yield 3, None, 8, 100.0
 
