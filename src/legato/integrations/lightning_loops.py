@@ -34,7 +34,6 @@ from torchmetrics import Metric
 
 from legato.core.errors import ProgramError, UsageError
 from legato.integrations.lightning_checks import batches_of
-from legato.train.data.seeds import untouched
 
 _NAMES: Final = "lightning names"
 _SIZE: Final = "size of "
@@ -141,6 +140,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):  # type: ignore[misc]
         strategy, loader, trainer = fit_loop.strategy, fit_loop.loader, self.trainer
         run, progress = strategy.run, self.batch_progress
         self.reset()
+        self._begin_step(0)
         begun_step = -1
         for loaded in batches_of(run, loader):
             index = progress.current.ready + run.micro_batch
@@ -151,8 +151,6 @@ class ElasticEpochLoop(_TrainingEpochLoop):  # type: ignore[misc]
             if run.step != begun_step:
                 begun_step = run.step
                 strategy.follow_rank()
-                with untouched():
-                    self._begin_step(index)
             self._train_on(batch, index, strategy)
             if run.stepped:
                 strategy.follow_rank()
@@ -160,9 +158,11 @@ class ElasticEpochLoop(_TrainingEpochLoop):  # type: ignore[misc]
                 self._end_step(fit_loop, batch)
                 if self._is_training_done or (trainer.should_stop and fit_loop._can_stop_early):
                     break
+                if not progress.is_last_batch:
+                    self._begin_step(progress.current.ready)
 
     def _begin_step(self, index: int) -> None:
-        """Set the gradients to zero; random numbers that hooks draw here are not those of a micro-batch."""
+        """Set the gradients to zero, between two steps: there all workers draw the same random numbers in the hooks."""
         optimizer = self.trainer.optimizers[0]
         self.automatic_optimization._on_before_zero_grad(optimizer)
         self.automatic_optimization._optimizer_zero_grad(index, optimizer)

@@ -180,6 +180,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
         run, args, progress = self.run, self.args, self._progress
         self.control = self.callback_handler.on_epoch_begin(args, self.state, self.control)
         progress.steps_of_epoch = 0
+        self.control = self.callback_handler.on_step_begin(args, self.state, self.control)
         begun_step = -1
         batches = run.batches(
             dataset,
@@ -193,7 +194,6 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
             if run.step != begun_step:
                 begun_step = run.step
                 self._follow_rank()
-                self.control = self.callback_handler.on_step_begin(args, self.state, self.control)
             self._train_on(model, inputs, num_samples)
             if not run.stepped:
                 self.control = self.callback_handler.on_substep_end(args, self.state, self.control)
@@ -201,6 +201,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
             self._end_step(model, epoch, num_micro_batches)
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
+            if progress.steps_of_epoch * args.gradient_accumulation_steps < num_micro_batches:
+                # Between two steps, where all workers draw the same random numbers and may freeze parameters.
+                self.control = self.callback_handler.on_step_begin(args, self.state, self.control)
         # A change of workers that was agreed on in the last step is in force now.
         self._follow_rank()
         self.control = self.callback_handler.on_epoch_end(args, self.state, self.control)

@@ -41,9 +41,12 @@ class Paced(Trainer):
 
 
 class Watching(transformers.TrainerCallback):  # type: ignore[misc]
-    """Counts the steps that it has seen, as a state that travels."""
+    """Counts the steps that it has seen, as a state that travels; draws a random number before each step."""
 
     num_steps = 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        torch.rand(1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.num_steps += 1

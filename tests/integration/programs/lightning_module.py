@@ -33,6 +33,7 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
         )
         self.seen = MeanMetric()
         self._plateau = plateau
+        self.register_buffer("average", torch.zeros(16))
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, torch.Tensor]:
         pace(self.trainer.strategy.run)
@@ -43,6 +44,9 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
         self.log("largest", outputs.abs().max(), on_epoch=True, reduce_fx="max")
         self.log("place", float(batch_idx), on_step=True)
         return {"loss": loss}
+
+    def on_before_zero_grad(self, optimizer: Any) -> None:
+        self.average.lerp_(self.net[1].bias.detach(), 0.1)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         norms = [parameter.grad.norm() for parameter in self.parameters() if parameter.grad is not None]

@@ -154,6 +154,23 @@ def test_it_trains_as_lightning_does(pl: Any, precision: str) -> None:
         assert line == pytest.approx(want, rel=near), (line, want)
 
 
+def test_on_before_zero_grad_acts_once_per_step(pl: Any) -> None:
+    class Averaged(pl.Line):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(1, 3))
+
+        def on_before_zero_grad(self, optimizer: Any) -> None:
+            self.mean.lerp_(self.linear.weight.detach(), 0.5)
+
+    found = []
+    for strategy in (pl.LegatoStrategy(), "auto"):
+        module = Averaged()
+        trainer(pl, strategy, max_epochs=2).fit(module, loader())
+        found.append(module.mean.numpy())
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
 def test_smaller_micro_batches_count_by_their_samples(pl: Any) -> None:
     module, data = pl.Line(), points(7)
     one = trainer(pl, accumulate_grad_batches=4, max_epochs=1)

@@ -166,6 +166,38 @@ def test_a_model_that_counts_no_labels(hf: Any) -> None:
     assert len(norms[0]) == 4 and norms[0] == pytest.approx(norms[1], rel=1e-4)
 
 
+def test_a_callback_may_freeze_parameters_when_a_step_begins(hf: Any) -> None:
+    class Alternate(hf.transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def on_step_begin(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+            model.linear.bias.requires_grad_(state.global_step % 2 == 0)
+
+    found = []
+    for kind in (hf.Trainer, hf.transformers.Trainer):
+        args = arguments(hf, train_sampling_strategy="sequential", label_names=["y"], max_steps=4)
+        trainer = kind(Line(), args, train_dataset=Points(16), callbacks=[Alternate()])
+        trainer.train()
+        found.append(weights(trainer.model))
+    for name, value in found[1].items():
+        assert found[0][name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_what_a_callback_draws_when_a_step_begins_leaves_the_numbers_of_the_micro_batches(hf: Any) -> None:
+    class Noisy(Line):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+            return super().forward(x + torch.randn_like(x), y)
+
+    class Draw(hf.transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            torch.rand(3)
+
+    found = []
+    for callbacks in ([], [Draw()]):
+        trainer = hf.Trainer(Noisy(), arguments(hf, label_names=["y"]), train_dataset=Points(), callbacks=callbacks)
+        trainer.train()
+        found.append(weights(trainer.model))
+    assert all((found[0][name] == found[1][name]).all() for name in found[0])
+
+
 def test_an_early_stop_loads_the_best_model_and_keeps_its_files(hf: Any) -> None:
     args = arguments(
         hf,
