@@ -48,6 +48,8 @@ class Attributes:
             if not type(callback).__module__.startswith("lightning.")
             and type(callback).state_dict is Callback.state_dict
         ]
+        # Their parameters and buffers are a part of the state already.
+        self._prepared = frozenset(map(id, module.modules()))
         self._metrics = {name for name, part in module.named_modules() if isinstance(part, Metric)}
         self._compared: set[str] = set()
         self._first = self._contents(self._found())
@@ -100,7 +102,7 @@ class Attributes:
         changed = sorted(name for name, value in self._contents(found).items() if self._first.get(name) != value)
         told = [f"{name}={_text_of(found[name])}" for name in sorted(self._compared & found.keys())]
         return {
-            "values": {name: found[name][0][found[name][1]] for name in changed},
+            "values": {name: _without_class(found[name][0][found[name][1]]) for name in changed},
             "compared": sorted(self._compared),
             # Only tensors are compared among workers.
             "sum": torch.tensor(zlib.crc32("\n".join(told).encode())),
@@ -118,7 +120,9 @@ class Attributes:
             else:
                 owner, key = self._place_of(name, found)
             own = owner.get(key)
-            if type(own) is list:
+            if isinstance(own, torch.nn.Parameter):
+                own.data.copy_(value)
+            elif type(own) is list:
                 own[:] = value
             elif isinstance(own, dict):
                 # Keeps the class, such as that of hyperparameters.
@@ -136,7 +140,7 @@ class Attributes:
             if label == path:
                 return vars(root), key
         holder, _, inner = name.rpartition(".")
-        for known, (owner, _) in found.items():
+        for known, (owner, _) in () if name.count("|") > 1 else found.items():
             if known.rpartition(".")[0] == holder:
                 return owner, inner
         raise ProgramError(
@@ -149,15 +153,43 @@ class Attributes:
     def _found(self) -> dict[str, tuple[dict[str, Any], str]]:
         found = self._found_in_module()
         for label, callback in self._callbacks:
-            found.update(_walk(f"{label}|", vars(callback), frozenset(), {id(callback), id(self._module)}))
+            found.update(self._walk(f"{label}|", vars(callback), frozenset(), {id(callback), id(self._module)}))
         return found
 
     def _found_in_module(self) -> dict[str, tuple[dict[str, Any], str]]:
         """Return for each attribute that can be carried the dict and key that hold it, by its name."""
         found: dict[str, tuple[dict[str, Any], str]] = {}
         for path, part in self._module.named_modules():
-            found.update(_walk(f"{path}|", vars(part), self._of_lightning, {id(part)}))
+            found.update(self._walk(f"{path}|", vars(part), self._of_lightning, {id(part)}))
         return found
+
+    def _walk(
+        self, prefix: str, holder: dict[str, Any], left_out: Any, seen: set[int]
+    ) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
+        """Yield the attributes of an object, those of the program's own objects that it holds, and of other modules."""
+        for key in list(holder):
+            value = holder[key]
+            if key in left_out or any(f"{key}{end}" in holder.get("_parameters", ()) for end in _DERIVED):
+                continue
+            name = f"{prefix}{key}"
+            if _is_carried(value):
+                yield name, (holder, key)
+            elif isinstance(value, torch.nn.Module):
+                yield from self._walk_module(name, value, seen)
+            elif _is_own(value) and id(value) not in seen and name.count(".") < _MAX_DEPTH + prefix.count("."):
+                yield from self._walk(f"{name}.", vars(value), frozenset(), {*seen, id(value)})
+
+    def _walk_module(
+        self, name: str, module: torch.nn.Module, seen: set[int]
+    ) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
+        """Yield what a module has that is no part of the trained one, such as an average of it in a callback."""
+        for path, part in module.named_modules():
+            if id(part) in self._prepared or id(part) in seen:
+                continue
+            for tensors in (part._parameters, part._buffers):
+                named: dict[str, Any] = tensors
+                yield from ((f"{name}|{path}.{key}", (named, key)) for key in named if named[key] is not None)
+            yield from self._walk(f"{name}|{path}.", vars(part), self._of_lightning, {*seen, id(part)})
 
     def _sums(self, found: dict[str, tuple[dict[str, Any], str]]) -> dict[str, Any]:
         return {name: _sum_of(owner[key]) for name, (owner, key) in found.items()}
@@ -166,19 +198,9 @@ class Attributes:
         return {name: _sum_of(owner[key], _content_of, is_whole=True) for name, (owner, key) in found.items()}
 
 
-def _walk(
-    prefix: str, holder: dict[str, Any], left_out: Any, seen: set[int]
-) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
-    """Yield the attributes of an object, and those of the program's own objects that it holds."""
-    for key in list(holder):
-        value = holder[key]
-        if key in left_out or any(f"{key}{end}" in holder.get("_parameters", ()) for end in _DERIVED):
-            continue
-        name = f"{prefix}{key}"
-        if _is_carried(value):
-            yield name, (holder, key)
-        elif _is_own(value) and id(value) not in seen and name.count(".") < _MAX_DEPTH + prefix.count("."):
-            yield from _walk(f"{name}.", vars(value), frozenset(), {*seen, id(value)})
+def _without_class(value: Any) -> Any:
+    """Return a parameter as a tensor, which a state may hold."""
+    return value.detach() if isinstance(value, torch.nn.Parameter) else value
 
 
 def _is_own(value: Any) -> bool:

@@ -391,6 +391,8 @@ def _read_callback(callback: Any) -> dict[str, Any]:
 def _load_callback(callback: Any, saved: dict[str, Any]) -> None:
     if isinstance(callback, ModelCheckpoint):
         saved = _replace_start(saved, _HERE, f"{Path.cwd()}/")
+        # A folder that is named by the time, or a temporary one: the files of the job are there.
+        callback.dirpath = saved["state"].get("dirpath", callback.dirpath)
     if saved["state"]:
         callback.load_state_dict(saved["state"])
     vars(callback).update(saved["kept"])

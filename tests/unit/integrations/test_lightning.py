@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from tests.torchvision_operators import make_torchvision_importable
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from legato.core.errors import DataError, ProgramError, UsageError
@@ -243,6 +244,18 @@ def test_the_paths_of_files_follow_the_working_directory(
     Progress(one).load_state_dict({**Progress(one).state_dict(), "callbacks": states[0]})
     assert Path(saving[1].best_model_path).is_relative_to(tmp_path / "there")
     assert all(Path(path).exists() for path in saving[1].best_k_models) and len(saving[1].best_k_models) == 2
+
+
+def test_files_of_a_folder_that_is_named_by_the_time_stay_in_that_of_the_job(pl: Any) -> None:
+    from legato.integrations.lightning_loops import Progress
+
+    saving, many = [], []
+    for name in ("10:15", "10:20"):
+        saving.append(pl.callbacks.ModelCheckpoint(name, monitor="loss", save_top_k=2))
+        many.append(trainer(pl, callbacks=[saving[-1]]))
+        many[-1].fit(pl.Line(), loader())
+    Progress(many[1]).load_state_dict(Progress(many[0]).state_dict())
+    assert saving[1].dirpath == saving[0].dirpath and saving[1].best_k_models == saving[0].best_k_models
 
 
 # ------------------------------------------------------------ what is refused
@@ -475,6 +488,33 @@ def test_what_a_module_and_a_callback_count_reaches_workers_that_join(pl: Any) -
     sums = [before, ours.state_dict()["sum"]]
     module.weight = 0.125
     assert len({int(each) for each in (*sums, ours.state_dict()["sum"])}) == 3
+
+
+def test_a_model_that_a_callback_averages_reaches_workers_that_join(pl: Any) -> None:
+    from legato.integrations.lightning_attributes import Attributes
+
+    class Average(pl.callbacks.Callback):  # type: ignore[misc,name-defined]
+        def __init__(self, module: Any) -> None:
+            self.model, self.late, self.whole = AveragedModel(module.norm), None, module
+
+    def make() -> tuple[Any, Any, Any]:
+        module = pl.Line()
+        module.norm = torch.nn.BatchNorm1d(3)
+        callback = Average(module)
+        return module, callback, Attributes(module, [callback])
+
+    (module, callback, ours), (_, copied, theirs) = make(), make()
+    assert not ours.state_dict()["values"]
+    for weight in (2.0, 4.0):
+        module.norm.weight.data.fill_(weight)
+        callback.model.update_parameters(module.norm)
+    theirs.load_state_dict(ours.state_dict())
+    parameter = copied.model.module.weight
+    assert isinstance(parameter, torch.nn.Parameter) and parameter.tolist() == [3.0] * 3
+    assert int(copied.model.n_averaged) == 2 and float(copied.whole.norm.weight[0]) == 1.0
+    callback.late = torch.nn.Linear(1, 1)
+    with pytest.raises(ProgramError, match=r"no place for the attribute callback 0 Average\.late\..*bias"):
+        theirs.load_state_dict(ours.state_dict())
 
 
 def test_optimizers_that_are_refused(pl: Any) -> None:
