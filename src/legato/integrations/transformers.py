@@ -12,11 +12,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 
 from legato.core.errors import DataError, ProgramError, UsageError
+from legato.integrations.kept_attributes import KeptAttributes, Root, sum_of
 from legato.train.loop.elastic import Run, elastic
 from legato.train.process import job
 
@@ -63,6 +65,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
     def __init__(
         self, model: Any = None, args: transformers.TrainingArguments | None = None, *more: Any, **named: Any
     ) -> None:
+        own = set(vars(self))
         args = transformers.TrainingArguments(output_dir="tmp_trainer") if args is None else args
         _refuse_arguments(args)
         self._refuse_model_and_methods(model)
@@ -87,6 +90,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
         self.current_gradient_accumulation_steps = 1
         self._weight = 1.0
         self._notes: dict[str, float] = {}
+        self._own_names: set[str] = set()
+        self._not_own_names = vars(self).keys() - own
 
     # ------------------------------------------------------------ what a program calls
 
@@ -122,6 +127,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
                 "number, so that any worker can load any of them. Use a map-style data set (__getitem__ and __len__); "
                 "with Hugging Face datasets, load it with streaming=False."
             )
+        self._own_names = vars(self).keys() - self._not_own_names
         return super().train(ignore_keys_for_eval=ignore_keys_for_eval)
 
     def hyperparameter_search(self, *_: Any, **__: Any) -> Any:
@@ -157,7 +163,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
         self._start_time, self._ignored_keys = time.time(), ignore_keys_for_eval
         self._initial_num_input_tokens_seen = self._initial_global_step = self._globalstep_last_logged = 0
         self._tr_loss, self._total_loss_scalar = torch.zeros((), dtype=torch.float64), 0.0
-        self._progress = _Progress(self)
+        self._attributes = _Attributes(self, self._own_names)
+        self._progress = _Progress(self, self._attributes)
         own = [each for each in self.callback_handler.callbacks if hasattr(each, "load_state_dict")]
         run.prepare(self.model, getattr(self.optimizer, "optimizer", self.optimizer))
         run.prepare(self.lr_scheduler, self._progress, *own)
@@ -233,7 +240,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]
         # A micro-batch without labels has the loss 0 / 1, and the weight 0.
         self._is_log_common = False
         try:
-            self.training_step(model, inputs, None if num_items is None else num_items.clamp(min=1))
+            with self._attributes.watched(self.run):
+                self.training_step(model, inputs, None if num_items is None else num_items.clamp(min=1))
         finally:
             self._is_log_common = True
 
@@ -343,6 +351,7 @@ class _Progress:
 
     Args:
         trainer: whose attributes it reads and sets.
+        attributes: of the program.
 
     Attributes:
         steps_of_epoch: steps of the present epoch.
@@ -351,8 +360,8 @@ class _Progress:
         best: the trained parameters and the buffers of the best model, for ``load_best_model_at_end``.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
+    def __init__(self, trainer: Trainer, attributes: _Attributes) -> None:
+        self._trainer, self._attributes = trainer, attributes
         self.steps_of_epoch = 0
         self.grad_norm: float | None = None
         self.learning_rate: float | None = None
@@ -389,7 +398,8 @@ class _Progress:
             "total_loss": trainer._total_loss_scalar,
             "last_logged_step": trainer._globalstep_last_logged,
             "flos": trainer.current_flos,
-            **{name: value for name, value in vars(self).items() if name != "_trainer"},
+            "attributes": self._attributes.state_dict(),
+            **{name: value for name, value in vars(self).items() if not name.startswith("_")},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -403,6 +413,8 @@ class _Progress:
         trainer._total_loss_scalar = state.pop("total_loss")
         trainer._globalstep_last_logged = state.pop("last_logged_step")
         trainer.current_flos = state.pop("flos")
+        # Checkpoints of earlier snapshots do not have them.
+        self._attributes.load_state_dict(state.pop("attributes", {"values": {}}))
         _set(self, state)
 
     def _callbacks(self) -> list[Any]:
@@ -412,6 +424,62 @@ class _Progress:
         model = self._trainer.model
         yield from ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
         yield from model.named_buffers()
+
+
+class _Attributes(KeptAttributes):
+    """What callbacks without a state of their own, and a subclass of the Trainer, keep in attributes.
+
+    Args:
+        trainer: whose callbacks and attributes these are.
+        names: of the attributes of the trainer that the program has set.
+    """
+
+    def __init__(self, trainer: Trainer, names: set[str]) -> None:
+        classes = type(trainer).__mro__[: type(trainer).__mro__.index(Trainer)]
+        # Also what begins as an attribute of the class.
+        self._trainer, self._names = trainer, names.union(*map(vars, classes))
+        self._of_micro_batches: set[str] = set()
+        callbacks = [
+            Root(f"callback {index} {type(callback).__name__}", callback)
+            for index, callback in enumerate(trainer.callback_handler.callbacks)
+            if not type(callback).__module__.startswith("transformers.")
+            and not isinstance(callback, ExportableState)
+            and not hasattr(callback, "load_state_dict")
+        ]
+        others = (transformers.Trainer, transformers.TrainerCallback)
+        super().__init__(trainer.model, lambda: (*self._of_trainer(), *callbacks), others)
+
+    def _of_trainer(self) -> tuple[Root, ...]:
+        trainer = self._trainer
+        # What Hugging Face's code sets while it trains is not the program's.
+        return (Root("self", trainer, frozenset(vars(trainer).keys() - self._names)),)
+
+    @contextmanager
+    def watched(self, run: Run) -> Iterator[None]:
+        """Warn of attributes of the trainer that change while this worker, and no other, computes a micro-batch."""
+        before, known = self._sums(), vars(self._trainer).keys() | set()
+        yield
+        self._names |= vars(self._trainer).keys() - known
+        changed = [name for name, value in self._sums().items() if before.get(name) != value]
+        if changed and not self._of_micro_batches and run.is_main:
+            shown = changed[0].replace("|", ".")
+            run.warn(
+                f"The Trainer changes {shown} while it computes a micro-batch. Each worker computes other "
+                "micro-batches, so what depends on it depends on the number of workers. Change it in a callback, from "
+                "values that are equal on all workers, such as state, logs and metrics; or keep it in a buffer of the "
+                "model, which is averaged over the micro-batches."
+            )
+        self._of_micro_batches |= set(changed)
+
+    def _sums(self) -> dict[str, Any]:
+        if not self._names:
+            return {}
+        return {name: sum_of(owner[key]) for name, (owner, key) in self.found(self._of_trainer()).items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what has changed since training began, without what micro-batches change: that differs."""
+        values = super().state_dict()["values"]
+        return {"values": {name: value for name, value in values.items() if name not in self._of_micro_batches}}
 
 
 class _CountingCollate:

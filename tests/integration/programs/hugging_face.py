@@ -62,6 +62,17 @@ class Watching(transformers.TrainerCallback):  # type: ignore[misc]
         self.num_steps = state["num_steps"]
 
 
+class Counting(transformers.TrainerCallback):  # type: ignore[misc]
+    """Counts the steps in a plain attribute."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.num_steps += 1
+        assert self.num_steps == state.global_step
+
+
 class Told:
     """What the Trainer has recorded, without times."""
 
@@ -132,7 +143,7 @@ def main() -> None:
         train_dataset=Texts(83, 1),
         eval_dataset=Texts(20, 2),
         compute_metrics=accuracy,
-        callbacks=[watching, transformers.EarlyStoppingCallback(early_stopping_patience=20)],
+        callbacks=[watching, Counting(), transformers.EarlyStoppingCallback(early_stopping_patience=20)],
     )
     trainer.train()
     trainer.save_model()

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 from tests.torchvision_operators import make_torchvision_importable
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset, IterableDataset
 
 from legato.core.errors import DataError, ProgramError, UsageError
+from legato.train.loop.elastic import Run
 
 # transformers warns of its own past.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -196,6 +198,73 @@ def test_what_a_callback_draws_when_a_step_begins_leaves_the_numbers_of_the_micr
         trainer.train()
         found.append(weights(trainer.model))
     assert all((found[0][name] == found[1][name]).all() for name in found[0])
+
+
+def test_what_a_callback_and_a_trainer_keep_in_attributes_reaches_workers_that_join(hf: Any) -> None:
+    from legato.integrations.transformers import _Attributes
+
+    class Patience(hf.transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def __init__(self, trainer: Any) -> None:
+            self.trainer, self.best, self.average = trainer, 9.0, AveragedModel(trainer.model)
+
+    class Own(hf.Trainer):  # type: ignore[misc,name-defined]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            self.first = 1.0
+            super().__init__(*given, **named)
+            self.second = {"best": 1.0}
+
+    def make() -> tuple[Any, Any]:
+        trainer = Own(Line(), arguments(hf, label_names=["y"], max_steps=1), train_dataset=Points())
+        trainer.add_callback(Patience(trainer))
+        trainer.train()
+        return trainer, trainer._attributes
+
+    (trainer, ours), (other, theirs) = make(), make()
+    assert not ours.state_dict()["values"]
+    callback, copied = (each.callback_handler.callbacks[-1] for each in (trainer, other))
+    trainer.first, trainer.second["best"], trainer.is_in_train = 2.0, 3.0, True
+    callback.best = 4.0
+    callback.average.module.linear.weight.data.fill_(5.0)
+    theirs.load_state_dict(ours.state_dict())
+    assert (other.first, other.second, other.is_in_train, copied.best) == (2.0, {"best": 3.0}, False, 4.0)
+    assert copied.average.module.linear.weight.tolist() == [[5.0] * 3] != other.model.linear.weight.tolist()
+    assert isinstance(ours, _Attributes) and not {"model", "args"} & trainer._own_names
+
+
+@pytest.mark.parametrize("place", ["compute_loss", "log", "none"])
+@pytest.mark.parametrize("begins", ["__init__", "class", "later"])
+def test_a_trainer_that_counts_micro_batches_gets_a_warning(
+    hf: Any, monkeypatch: pytest.MonkeyPatch, begins: str, place: str
+) -> None:
+    class Counting(hf.Trainer):  # type: ignore[misc,name-defined]
+        if begins == "class":
+            num = 0
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            if begins == "__init__":
+                self.num = 0
+
+        def count(self, now: str) -> None:
+            if now == place:
+                self.num = getattr(self, "num", 0) + 1
+
+        def compute_loss(self, *given: Any, **named: Any) -> Any:
+            self.count("compute_loss")
+            return super().compute_loss(*given, **named)
+
+        def log(self, *given: Any, **named: Any) -> Any:
+            self.count("log")
+            return super().log(*given, **named)
+
+    told: list[str] = []
+    monkeypatch.setattr(Run, "warn", lambda _, text: told.append(text))
+    trainer = Counting(Line(), arguments(hf, label_names=["y"], logging_steps=1), train_dataset=Points())
+    trainer.train()
+    assert [text.startswith("The Trainer changes self.num while") for text in told] == [True] * (
+        place == "compute_loss"
+    )
+    assert ("self|num" in trainer._attributes.state_dict()["values"]) is (place == "log" and begins != "later")
 
 
 def test_an_early_stop_loads_the_best_model_and_keeps_its_files(hf: Any) -> None:
