@@ -317,9 +317,6 @@ class LegatoStrategy(Strategy):  # type: ignore[misc]
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Write a file of Lightning's; it needs nothing of Legato to be read."""
-        for state in checkpoint.get("lr_schedulers", []):
-            # A method by which Legato lets a scheduler act once per step.
-            state.pop("step", None)
         if self._run is None or self.is_global_zero:
             super().save_checkpoint(checkpoint, filepath, storage_options)
             return

@@ -214,10 +214,6 @@ class LegatoFabricStrategy(Strategy):  # type: ignore[misc]
     def save_checkpoint(self, path: Any, state: dict[str, Any], storage_options: Any = None, **filters: Any) -> None:
         """Write a file, on one worker."""
         converted = self._convert_stateful_objects_in_state(state, filter=filters.get("filter") or {})
-        for value in converted.values():
-            if isinstance(value, dict) and callable(value.get("step")):
-                # A method by which Legato lets a scheduler act once per step.
-                del value["step"]
         if self.is_global_zero:
             self.checkpoint_io.save_checkpoint(checkpoint=converted, path=path, storage_options=storage_options)
 

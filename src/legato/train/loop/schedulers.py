@@ -37,8 +37,8 @@ def _text_of(value: Any) -> str:
         return repr(value)
     if isinstance(value, dict):
         # In the order of creation: a scheduler's own settings come before values that other schedulers have changed
-        # already. Under "step" such a state has Legato's replacement of the method.
-        return ", ".join(f"{_text_of(name)}: {_text_of(part)}" for name, part in value.items() if name != "step")
+        # already.
+        return ", ".join(f"{_text_of(name)}: {_text_of(part)}" for name, part in value.items())
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_text_of, value))}]"
     return type(value).__qualname__

@@ -129,14 +129,54 @@ class SchedulerGuard:
         self.last_round = 0
         original = scheduler.step
 
-        @functools.wraps(original)
         def step(*args: Any, **kwargs: Any) -> Any:
             if turn.num_rounds <= self.last_round or (turn.is_open and not turn.stepped):
                 return None
             self.last_round = turn.num_rounds
             return original(*args, **kwargs)
 
-        scheduler.step = step
+        replace_method(scheduler, "step", step)
+        if hasattr(scheduler, "state_dict"):
+            replace_method(scheduler, "state_dict", _without_replacements(scheduler.state_dict))
+
+
+class _Replacement:
+    """A method of one object only. It does not hinder the program to save or copy the object."""
+
+    def __init__(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, getattr(owner, name))
+        self._owner, self._name, self._call = owner, name, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        # A copy of the object has no attributes yet when its copy of this is made: it gets the method of its class.
+        return getattr, (self._owner, self._name)
+
+
+def replace_method(owner: Any, name: str, call: Callable[..., Any]) -> None:
+    """Replace a method of one object; copies of the object, also in files, have the method of their class.
+
+    Args:
+        owner: the object.
+        name: of its method.
+        call: is called without the object.
+    """
+    setattr(owner, name, _Replacement(owner, name, call))
+
+
+def _without_replacements(state_dict: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``state_dict`` without replaced methods: schedulers of torch count all attributes to their state."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        state = state_dict(*args, **kwargs)
+        if not isinstance(state, dict):
+            return state
+        # A new dict: the state may be the object's own dict of attributes.
+        return {name: value for name, value in state.items() if not isinstance(value, _Replacement)}
+
+    return call
 
 
 def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
@@ -146,11 +186,10 @@ def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
 def guard_scaler(scaler: Any, turn: Turn) -> None:
     """Let a ``torch.amp.GradScaler`` unscale, step and update only in the turn that completes a step."""
     for name in ("unscale_", "step", "update"):
-        setattr(scaler, name, _guarded(getattr(scaler, name), turn))
+        replace_method(scaler, name, _guarded(getattr(scaler, name), turn))
 
 
 def _guarded(original: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
-    @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs) if turn.stepped else None
 

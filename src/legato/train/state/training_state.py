@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from legato.core.errors import CheckpointError, ProgramError
@@ -511,14 +510,10 @@ def _read_state(thing: Any, owner: str) -> Any:
         CheckpointError: `state_dict` raised an error.
     """
     try:
-        state = thing.state_dict()
+        return thing.state_dict()
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"Cannot read the state of {owner}: its state_dict() failed with {text}") from error
-    if isinstance(thing, LRScheduler | ReduceLROnPlateau) and isinstance(state, dict):
-        # Such an object counts all its attributes to its state; the guard's method is no part of it.
-        return {name: value for name, value in state.items() if name != "step"}
-    return state
 
 
 def _encode_all(thing: Any, owner: str) -> frozenset[Path]:

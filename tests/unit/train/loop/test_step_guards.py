@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import io
+import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -104,6 +108,46 @@ def test_a_scheduler_steps_once_per_round_and_saves_no_gate(turn: FakeTurn, mode
     assert schedule.get_last_lr() == [0.25], "in a turn that does not complete the step"
 
 
+@pytest.mark.parametrize("kind", ["ExponentialLR", "StepLR", "SequentialLR", "ReduceLROnPlateau"])
+def test_a_program_saves_and_copies_its_schedulers_as_without_legato(turn: FakeTurn, kind: str) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 1.0)
+    make: Any = torch.optim.lr_scheduler
+    schedule = {
+        "ExponentialLR": lambda: make.ExponentialLR(optimizer, 0.5),
+        "StepLR": lambda: make.StepLR(optimizer, 1),
+        "SequentialLR": lambda: make.SequentialLR(optimizer, [make.ConstantLR(optimizer) for _ in range(2)], [2]),
+        "ReduceLROnPlateau": lambda: make.ReduceLROnPlateau(optimizer),
+    }[kind]()
+    plain = schedule.state_dict()
+    SchedulerGuard(schedule, turn)
+    assert schedule.state_dict().keys() == plain.keys()
+    file = io.BytesIO()
+    torch.save(schedule.state_dict(), file)
+    schedule.load_state_dict(schedule.state_dict())
+    for copied in (copy.deepcopy(schedule), pickle.loads(pickle.dumps(schedule))):
+        assert copied.step.__self__ is copied
+        assert copied.state_dict().keys() - {"step", "state_dict"} == plain.keys()
+        pickle.dumps(copied)
+
+
+def test_a_state_that_is_the_attributes_of_a_scheduler_loses_none_of_them(turn: FakeTurn) -> None:
+    class Schedule:
+        def __init__(self) -> None:
+            self.num_steps = 0
+
+        def step(self) -> None:
+            self.num_steps += 1
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.__dict__
+
+    schedule = Schedule()
+    SchedulerGuard(schedule, turn)
+    assert schedule.state_dict() == {"num_steps": 0}
+    schedule.step()
+    assert schedule.num_steps == 0, "the guard is still there"
+
+
 def test_a_scaler_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Module) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
@@ -118,6 +162,7 @@ def test_a_scaler_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Modul
 
     act()
     assert scaler.get_scale() == 4.0
+    assert copy.deepcopy(scaler).get_scale() == pickle.loads(pickle.dumps(scaler)).get_scale() == 4.0
     turn.stepped = True
     act()
     assert scaler.get_scale() == 8.0

@@ -6,7 +6,6 @@ Programs for WMLA do not pass schedulers to Legato, so it finds them by their op
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from legato.compat.wmla.fabric.plain_values import CannotTravel, pack, unpack
 from legato.core.errors import ProgramError
 from legato.train.loop.schedulers import find_schedulers
+from legato.train.loop.step_guards import replace_method
 
 
 class Schedule:
@@ -35,7 +35,6 @@ class Schedule:
         self._is_in_turn = self._is_due = False
         self._act: Callable[..., Any] = scheduler.step
 
-        @functools.wraps(scheduler.step)
         def step(*args: Any, **kwargs: Any) -> Any:
             if not self._is_in_turn:
                 return self._act(*args, **kwargs)
@@ -47,7 +46,7 @@ class Schedule:
             self._is_due = True
             return None
 
-        scheduler.step = step  # type: ignore[method-assign]
+        replace_method(scheduler, "step", step)
 
     def begin_turn(self) -> None:
         """Begin a turn with ``fn_step_train``: calls of ``step()`` now wait for the end of the job's step."""
