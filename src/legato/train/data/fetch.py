@@ -6,7 +6,7 @@ The batch is a function of (data set, seed, key) alone, even if the data set dra
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +19,10 @@ from legato.train.data.seeds import seed_samples
 Collate: TypeAlias = Callable[[list[Any]], Any]
 
 MAX_SHOWN = 8
+_ABOUT_COLLATION: Final = (
+    "torch's default_collate cannot make a batch of these samples. Give run.batches, and run.evaluate, a collate_fn: a "
+    "function that gets a list of samples and returns a batch, such as one that pads them to one length."
+)
 
 
 class Whole(NamedTuple):
@@ -29,7 +33,16 @@ class Whole(NamedTuple):
 
 
 class FetchError(Exception):
-    """A sample or the collation failed; ``__cause__`` is the error. The loader turns it into a DataError."""
+    """A sample or the collation failed; ``__cause__`` is the error. The loader turns it into a DataError.
+
+    Args:
+        what: failed.
+        advice: what to do, a sentence. "": the data set or its samples are to blame.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(what)
+        self.advice = advice
 
 
 class Fetcher:
@@ -59,6 +72,7 @@ class Fetcher:
         self.order = order
         self.seed = seed
         self.collate_fn = collate_fn
+        self._advice = "" if collate_fn is not None else _ABOUT_COLLATION
         self.look_again()
 
     def look_again(self) -> None:
@@ -78,7 +92,7 @@ class Fetcher:
         try:
             return (self.collate_fn or default_collate)(items)
         except Exception as error:
-            raise FetchError(f"collating them raised {told(error)}") from error
+            raise FetchError(f"collating them raised {told(error)}", self._advice) from error
 
     def _fetch_many(self, key: Key, numbers: list[int]) -> list[Any]:
         seed_samples(self.seed, key.epoch, numbers[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from legato.core.errors import DataError
 from legato.train.data.order import Layout
@@ -49,8 +49,14 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
     _refuse_of_hugging_face(dataset)
     if isinstance(dataset, DataLoader):
         raise DataError(
-            "Cannot cut a DataLoader into batches: it has already cut them. Pass the data set itself; its "
-            "collate_fn and num_workers are arguments of run.batches and run.evaluate."
+            "Cannot cut a DataLoader into batches: it has already cut them. Pass the data set itself (loader.dataset); "
+            "its collate_fn and num_workers are arguments of run.batches and run.evaluate." + _about_order(dataset)
+        )
+    if isinstance(dataset, IterableDataset):
+        raise DataError(
+            f"Cannot cut a {type(dataset).__name__} into batches: it is an IterableDataset, whose samples cannot be "
+            "reached by number, so no other worker could continue where one has ended. Use a map-style data set "
+            "(__getitem__ and __len__). If its samples fit into memory, list(dataset) is one."
         )
     try:
         return len(dataset)  # type: ignore[arg-type]
@@ -59,6 +65,22 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
             f"Cannot cut a {type(dataset).__name__} into batches: it has no length. Use a map-style data set "
             "(__getitem__ and __len__)."
         ) from error
+
+
+def _about_order(loader: DataLoader[Any]) -> str:
+    """Return what to do if a loader has an order of its own: a sentence that begins with a space, or an empty text."""
+    known = (SequentialSampler, RandomSampler)
+    if type(loader.batch_sampler) not in (BatchSampler, type(None)):
+        what, read = loader.batch_sampler, "[number for batch in batch_sampler for number in batch]"
+    elif type(loader.sampler) not in known or getattr(loader.sampler, "replacement", False):
+        what, read = loader.sampler, "list(sampler)"
+    else:
+        return ""
+    return (
+        f" For the order of its {type(what).__name__}, pass torch.utils.data.Subset(dataset, {read}) with "
+        "shuffle=False, a new one in each epoch. Let the sampler draw from torch's global generator, which Legato "
+        "seeds for each epoch."
+    )
 
 
 def _refuse_of_hugging_face(dataset: object) -> None:

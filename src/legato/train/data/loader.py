@@ -171,7 +171,7 @@ class Loader:
         try:
             return key, self._fetcher(key)
         except FetchError as failed:
-            raise self._error(key, str(failed)) from failed.__cause__
+            raise self._error(key, str(failed), failed.advice) from failed.__cause__
 
     def _take_overlapped(self, overlap: Overlap) -> tuple[Key, Any]:
         if self._processes is not None:

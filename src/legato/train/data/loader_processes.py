@@ -339,7 +339,7 @@ def _fetch(fetcher: Fetcher, key: Key) -> Any:
     try:
         return fetcher(key)
     except FetchError as failed:
-        return _failure(str(failed), failed.__cause__ or failed)
+        return _failure(str(failed), failed.__cause__ or failed)._replace(advice=failed.advice)
     finally:
         # The parent may kill this process, which would lose the output that is still in the buffers.
         sys.stdout.flush()

@@ -442,6 +442,15 @@ def test_a_collation_that_fails_is_named(num_workers: int) -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_samples_that_torch_cannot_collate_need_a_collate_fn(num_workers: int) -> None:
+    ragged: Any = [torch.zeros(1 + number % 3) for number in range(40)]
+    with closing(Loader(ragged, Order(40, LAYOUT, seed=3), seed=3, num_workers=num_workers)) as loader:
+        loader.follow(iter(keys_of(Order(40, LAYOUT, seed=3))))
+        with pytest.raises(DataError, match=r"equal size.* Give run\.batches, and run\.evaluate, a collate_fn"):
+            loader.take()
+
+
 class Homeless:
     """A batch for which torch finds no room in /dev/shm."""
 

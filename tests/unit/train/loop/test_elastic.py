@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset, WeightedRandomSampler
 
 import legato
 from legato.core.errors import DataError, MismatchError, ProgramError
@@ -218,10 +218,35 @@ def test_a_model_is_trained_again_by_another_run_with_another_optimizer() -> Non
 def test_a_data_loader_is_refused_by_name() -> None:
     run, model, _ = make_run()
     loader = DataLoader(make_data(), batch_size=8)
-    with pytest.raises(DataError, match=r"Cannot cut a DataLoader .* Pass the data set itself"):
+    with pytest.raises(DataError, match=r"Cannot cut a DataLoader .* Pass the data set itself.* and run\.evaluate\.$"):
         next(iter(run.batches(loader)))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="Cannot cut a DataLoader"):
         run.evaluate(model, loader, cross_entropy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ({"sampler": WeightedRandomSampler([1.0] * 64, 64)}, "WeightedRandomSampler, .*list.sampler.* shuffle=False"),
+        ({"sampler": RandomSampler(range(64), replacement=True)}, "RandomSampler, pass"),
+        ({"batch_sampler": [[0, 1], [2, 3]]}, r"for number in batch"),
+        ({"shuffle": True}, r"run\.evaluate\.$"),
+    ],
+)
+def test_the_order_of_a_data_loader_is_explained(arguments: dict[str, Any], advice: str) -> None:
+    run, _, _ = make_run()
+    with pytest.raises(DataError, match=advice):
+        next(iter(run.batches(DataLoader(make_data(), **arguments))))  # type: ignore[arg-type]
+
+
+def test_a_data_set_without_numbers_is_refused() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(())
+
+    run, _, _ = make_run()
+    with pytest.raises(DataError, match=r"a Stream .* list\(dataset\) is one"):
+        next(iter(run.batches(Stream())))
 
 
 class Unsteady(TensorDataset):
