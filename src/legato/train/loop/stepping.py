@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from time import perf_counter
@@ -26,6 +27,7 @@ from legato.train.loop.data_wait import DataWait
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
 from legato.train.loop.turn_counting import TurnCounting
+from legato.train.loop.unprepared import Unprepared
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.process import faults
@@ -86,6 +88,8 @@ class Stepper:
         self._cross_check = CrossCheck(session.device)
         # The present view, and its first step.
         self._view = (0, 0)
+        self._unprepared = Unprepared(session.device)
+        self._num_passes = 0
         self._source: Source | None = None
 
     def begin_epochs(self, num_epochs: int) -> None:
@@ -212,6 +216,8 @@ class Stepper:
         is_sampled = job_step & (job_step + 1) == 0  # steps 1, 2, 4, 8 and so on
         self._is_examined = is_first or is_sampled
         self._turn_counting.begin_step(self._sum_up if is_sampled else None)
+        if is_sampled and session.membership.rank == 0:
+            self._find_changed_module()
         for place, micro_batch in enumerate(micro_batches):
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
@@ -256,6 +262,14 @@ class Stepper:
     def continue_program(self) -> None:
         """Note that the program goes on after its loop over batches: it has not left the loop by an error."""
         self._warn(self._turn_counting.continue_program())
+        self._num_passes += 1
+        session = self._session
+        if session.is_loaded and session.membership.rank == 0 and self._num_passes & (self._num_passes - 1) == 0:
+            self._find_changed_module()
+
+    def _find_changed_module(self) -> None:
+        prepared = {id(tensor) for tensor in self._session.training_state.tensors()}
+        self._warn(self._unprepared.find_changed_module(sys._getframe(), prepared))
 
     def _examine_turns(self) -> None:
         """Warn of what the program has changed in the turns of a step, before the step is complete."""

@@ -263,6 +263,12 @@ class TrainingState:
             )
         return trainable
 
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the parameters and buffers of the prepared models."""
+        for model in self._models:
+            yield from model.parameters()
+            yield from model.buffers()
+
     def buffers(self) -> list[Slot]:
         """Return where the models hold their buffers, each buffer once, always in the same order."""
         if self._slots is None:

@@ -1,0 +1,127 @@
+"""Programs are warned of modules that they change and did not prepare."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import TensorDataset
+
+import legato
+
+DATA = TensorDataset(torch.linspace(-1.0, 1.0, 144).reshape(24, 6), torch.arange(24) % 2)
+Use = Callable[[Any, nn.Module], None]
+
+
+def warnings_of(
+    capfd: pytest.CaptureFixture[str],
+    make: Callable[[nn.Module], Any],
+    in_turn: Callable[[Any, Any, nn.Module], Any],
+    *,
+    prepares: bool = False,
+) -> list[str]:
+    """Return the warnings of a run of three epochs of three steps.
+
+    Args:
+        make: makes what the program has besides its model.
+        in_turn: what it does with it in each turn, before the backward pass.
+        prepares: passes it to run.prepare.
+    """
+    run = legato.elastic(global_batch_size=8, micro_batch_size=2)
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    thing = make(model)
+    run.prepare(model, optimizer, *([thing] if prepares else []))
+    for _ in run.epochs(3):
+        for inputs, targets in run.batches(DATA):
+            in_turn(run, thing, model)
+            run.backward(cross_entropy(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
+            if run.stepped and isinstance(thing, AveragedModel):
+                thing.update_parameters(model)
+    lines = capfd.readouterr().err.splitlines()
+    return [line.removeprefix("legato: warning: ") for line in lines if line.startswith("legato: warning: ")]
+
+
+def nothing(run: Any, thing: Any, model: nn.Module) -> None:
+    pass
+
+
+class Average:
+    """An average of a model as programs write it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.copied = copy.deepcopy(model)
+
+    def update(self, model: nn.Module) -> None:
+        for mine, theirs in zip(self.copied.parameters(), model.parameters(), strict=True):
+            mine.data.mul_(0.9).add_(theirs.data, alpha=0.1)
+
+
+def test_an_average_that_was_not_prepared_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    (warning,) = warnings_of(capfd, AveragedModel, nothing)
+    assert "of thing (AveragedModel), which was not given to run.prepare" in warning
+
+
+def test_an_average_in_an_object_of_the_program_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    (warning,) = warnings_of(capfd, Average, lambda run, thing, model: thing.update(model))
+    assert "of thing.copied (Sequential)" in warning
+
+
+def test_a_prepared_average_is_none_of_these(capfd: pytest.CaptureFixture[str]) -> None:
+    def make(model: nn.Module) -> nn.Module:
+        return AveragedModel(model).requires_grad_(False)
+
+    assert warnings_of(capfd, make, nothing, prepares=True) == []
+
+
+def test_what_trains_and_what_stays_as_it_is_gives_no_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    def make(model: nn.Module) -> dict[str, Any]:
+        teacher = copy.deepcopy(model)  # in training mode: batch-norm changes its statistics
+        return {"teacher": teacher, "part": model[0], "whole": nn.ModuleList([model]), "lazy": nn.LazyLinear(2)}
+
+    def in_turn(run: Any, thing: Any, model: nn.Module) -> None:
+        thing["teacher"](torch.randn(4, 6))
+        thing["new"] = copy.deepcopy(model)
+
+    assert warnings_of(capfd, make, in_turn) == []
+
+
+def train(num_turns: int) -> None:
+    run = legato.elastic(global_batch_size=8, micro_batch_size=2)
+    model = nn.Linear(6, 2)
+    run.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    for number, (inputs, targets) in enumerate(run.batches(DATA)):
+        run.backward(cross_entropy(model(inputs), targets))
+        if number == num_turns:
+            break
+
+
+def is_kept() -> bool:
+    """Use and drop a module. Not part of a test: pytest has each assertion look at the variables."""
+    large = nn.Linear(2, 2)
+    known = weakref.ref(large)
+    train(8)
+    del large
+    return known() is not None
+
+
+def test_what_a_function_has_dropped_is_not_kept() -> None:
+    assert not is_kept()
+
+
+def test_the_dict_of_locals_that_a_program_keeps_stays_as_it_is() -> None:
+    option = 1
+    options = locals()
+    added = option + 1
+    train(8)
+    assert options == {"option": 1}
+    assert added == 2
