@@ -10,6 +10,7 @@ integer sums are used, so the order of the additions and the device do not matte
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -22,24 +23,12 @@ from numpy.typing import NDArray
 
 from legato.train.data.hashing import GAMMA, MASK, derive
 
-_KNOWN_TO_NUMPY: Final = frozenset(
-    (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.int64,
-        torch.int32,
-        torch.int16,
-        torch.int8,
-        torch.uint8,
-        torch.bool,
-    )
-)
 Words = NDArray[np.uint64]
 Plain = bool | int | float | complex | str | bytes | None
 
 _TAG: Final = 0x6C65_6761_746F_0005
 _CHUNK_WORDS: Final = 2**14  # stays in the cache of one core
+_COPIED_BYTES: Final = 2**16  # up to here, a copy takes less time than a view of the memory
 _DEVICE_CHUNKS: Final = 2**9  # that a GPU multiplies at once: 64 MiB
 _HALF: Final = np.uint64(32)
 
@@ -70,7 +59,7 @@ class Summing:
             entries = self._summed.setdefault(tensor.device, [])
             entries.append((name, num_bytes, sum_words_on_device(words_of(tensor))))
         elif self._device.type == "cpu":
-            self._found[name] = xxhash.xxh3_64_intdigest(_content_of(tensor).data)
+            self._found[name] = _hash_of(tensor)
         else:
             self._found[name] = derive(_TAG, num_bytes, *sum_words(words_of(tensor).numpy().view(np.uint64)))
 
@@ -129,12 +118,14 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _content_of(tensor: torch.Tensor) -> NDArray[np.generic]:
-    """Return the values of a tensor in the memory of the host, in their logical order, without gaps."""
-    if tensor.dtype not in _KNOWN_TO_NUMPY or tensor.is_conj() or tensor.is_neg():
-        return _bytes_of(tensor).numpy()
-    # A call of NumPy takes a fraction of the time of one of torch, and small tensors cost little else.
-    return np.ascontiguousarray(tensor.numpy()).reshape(-1)
+def _hash_of(tensor: torch.Tensor) -> int:
+    """Return a hash of the values of a tensor in the memory of the host, in their logical order, without gaps."""
+    dense = tensor.resolve_conj().resolve_neg().contiguous()
+    # Not by tensor.numpy(): that would forbid the program for good to resize the tensor.
+    place, num_bytes = dense.data_ptr(), dense.nbytes
+    if num_bytes <= _COPIED_BYTES:
+        return xxhash.xxh3_64_intdigest(ctypes.string_at(place, num_bytes))
+    return xxhash.xxh3_64_intdigest((ctypes.c_char * num_bytes).from_address(place))
 
 
 def sum_words(words: Words, level: int = 0) -> tuple[int, int]:

@@ -87,3 +87,10 @@ def test_a_device_sums_as_the_host_does(numel: int) -> None:
     words = words_of(torch.arange(numel, dtype=torch.int64) * 0x9E37_79B9_7F4A_7C15)
     on_host = sum_words(words.numpy().view(np.uint64))
     assert tuple(word & MASK for word in sum_words_on_device(words).tolist()) == on_host
+
+
+@pytest.mark.parametrize("numel", [0, 3, 3 * CHUNK])
+def test_a_tensor_may_still_be_resized(numel: int) -> None:
+    tensor = torch.zeros(numel)
+    checksum(tensor, CPU)
+    assert tensor.resize_(4 * CHUNK).shape == (4 * CHUNK,)
