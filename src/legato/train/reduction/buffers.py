@@ -231,17 +231,20 @@ class MovingBuffers:
         return sorted([*moved, *made]) if made else moved
 
     def _refuse_resized(self, indices: Sequence[int]) -> None:
+        texts = []
         for index in indices:
             buffer, base = self._buffers[index], self._base[index]
             if buffer is not None and buffer.shape != base.shape:
                 told, was = _describe(buffer), _describe(base)
                 # Code that ends the step undoes the micro-batch.
                 buffer.data = base.clone()
-                raise ProgramError(
+                texts.append(
                     f"The forward pass resizes the buffer '{self._slots[index].name}' to {told}; it was {was}. Legato "
                     "averages a buffer that forward passes change over all micro-batches, so it keeps its shape. Let "
                     "the model see one batch before run.prepare, or register the buffer with its final shape."
                 )
+        if texts:
+            raise ProgramError(texts[0])
 
     def moved(self) -> list[int]:
         """Return which buffers the current micro-batch has changed in place so far, and those known to move."""

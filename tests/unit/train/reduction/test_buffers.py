@@ -239,13 +239,14 @@ def test_forward_must_not_assign_another_kind_of_tensor(value: torch.Tensor | No
 
 
 def test_forward_must_not_resize_a_buffer() -> None:
-    buffer = torch.zeros(0)
-    watched = watch(buffer)
-    buffer.resize_(3).fill_(1.0)
+    buffer, other = torch.zeros(0), torch.zeros(1)
+    watched = watch(buffer, other)
+    for each in (buffer, other):
+        each.resize_(3).fill_(1.0)
     with pytest.raises(ProgramError, match=r"resizes the buffer '0' to float32 \[3\]; it was float32 \[0\]"):
         watched.end_micro_batch()
     watched.restore()
-    assert buffer.shape == (0,)
+    assert buffer.shape == (0,) and other.equal(torch.zeros(1))
 
 
 def test_modules_share_a_buffer_that_forward_assigns() -> None:
