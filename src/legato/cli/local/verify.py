@@ -70,10 +70,11 @@ def verify(
     command = (str(script.absolute()), *handed)
     with _temporary_directory() as directory:
         runs: list[Mapping[int, Moment]] = []
+        shown: set[str] = set()
         for name in ("one", "again", "several"):
             plan = _plan(name, steps)
             typer.echo(f"legato: {plan.title} ...", err=True)
-            runs.append(_run(directory / name, command, plan, threads, devices))
+            runs.append(_run(directory / name, command, plan, threads, devices, shown))
             reached = max(runs[-1], default=0)
             if reached < min(steps, _MIN_STEPS):
                 raise _not_compared(f"The program trained {reached} steps; at least {_MIN_STEPS} are needed.")
@@ -131,9 +132,23 @@ def _temporary_directory() -> Iterator[Path]:
 
 
 def _run(
-    directory: Path, command: tuple[str, ...], plan: _Run, num_threads: int, devices: tuple[str, ...]
+    directory: Path,
+    command: tuple[str, ...],
+    plan: _Run,
+    num_threads: int,
+    devices: tuple[str, ...],
+    shown: set[str],
 ) -> dict[int, Moment]:
-    """Run some steps of a program as a job in a directory, and return the records of its workers."""
+    """Run some steps of a program as a job in a directory, and return the records of its workers.
+
+    Args:
+        directory: of the job and the records.
+        command: the program and its arguments.
+        plan: of the run.
+        num_threads: of each worker.
+        devices: of the workers.
+        shown: the warnings that earlier runs have shown; the run adds its own.
+    """
     import msgspec
 
     from legato.core.spec import JobSpec
@@ -151,7 +166,7 @@ def _run(
         num_threads=num_threads,
         environment={VARIABLE: msgspec.json.encode(orders).decode(), "LEGATO_FAULTS": plan.faults},
     ).validate()
-    watcher = _Watcher()
+    watcher = _Watcher(shown)
     try:
         outcome = asyncio.run(_conduct(spec, directory / "job", plan, devices, watcher))
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -202,7 +217,10 @@ async def _conduct(spec: JobSpec, directory: Path, plan: _Run, devices: tuple[st
 
 
 class _Watcher:
-    """The driver's observer: shows changes of the workers, and records the progress and the errors.
+    """The driver's observer: shows changes of the workers and warnings, and records the progress and the errors.
+
+    Args:
+        shown: the warnings that earlier runs have shown; the run adds its own.
 
     Attributes:
         step: the last step that is known to be committed.
@@ -211,19 +229,24 @@ class _Watcher:
             without end for a step with the planned number of workers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shown: set[str]) -> None:
+        self._shown = shown
         self.step = 0
         self.errors = ""
         self.lost_slot = False
 
     def on_event(self, event: Any) -> None:
-        """Show an event that changes the workers that train."""
+        """Show an event that changes the workers that train, or warns of the program."""
         if event.kind in ("scaled", "died", "recovered"):
             # The driver learns of a step some time after it: it cannot say in which step a worker died.
             when = f"after step {self.step}: " if event.kind == "scaled" else ""
             typer.echo(f"legato:   {when}{event.reason}", err=True)
         elif event.kind == "differed":
             typer.echo(f"{event.reason}\n{event.detail}", err=True)
+        elif event.kind == "note" and event.level == "warning" and event.reason not in self._shown:
+            # The runs may be the same although the program has what can make others differ.
+            self._shown.add(event.reason)
+            typer.echo(f"legato: warning: {event.reason}", err=True)
         elif event.level == "error":
             self.errors += f"{event.detail or event.reason}\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,6 +42,20 @@ def be_recorded(monkeypatch: pytest.MonkeyPatch, outcome: str, num_steps: int, n
     moments = {step: Moment(num_workers, {0: {"a": 1}}) for step in range(1, num_steps + 1)}
     monkeypatch.setattr(verifying, "_conduct", conduct)
     monkeypatch.setattr(verifying, "read_run", lambda _: moments)
+
+
+def test_a_warning_of_the_program_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_recorded(monkeypatch, "succeeded", 20)
+
+    async def conduct(*things: Any) -> str:
+        for level in ("warning", "info"):
+            things[-1].on_event(SimpleNamespace(kind="note", level=level, reason=f"a {level}", detail=""))
+        return "succeeded"
+
+    monkeypatch.setattr(verifying, "_conduct", conduct)
+    _, err = verify("train.py")
+    assert err.count("legato: warning: a warning") == 1
+    assert "info" not in err
 
 
 @pytest.mark.parametrize("error", [LegatoError("no process could be started"), OSError(28, "No space left on device")])
