@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from legato.train import torch_private
@@ -83,7 +82,7 @@ def _tensors_of(module: torch.nn.Module, prepared: Container[int]) -> Iterator[t
     buffers = [
         (f"{path}.{name}" if path else name, tensor)
         for path, part in module.named_modules()
-        if not isinstance(part, _NormBase)
+        if not hasattr(part, "track_running_stats")
         for name, tensor in torch_private.buffers_of(part).items()
         if tensor is not None and torch_private.is_persistent(part, name)
     ]
