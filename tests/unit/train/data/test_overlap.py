@@ -121,6 +121,7 @@ def is_ahead(loader: Loader) -> bool:
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparing count as cheap, however busy the machine is: only the clock of the test counts."""
     monkeypatch.setattr(overlap_module, "_MAX_COMPARING", 1e9)
+    monkeypatch.setattr(overlap_module, "_LONGEST_COMPARING_S", 60.0)
 
 
 # ---------------------------------------------------------------- the same batches
