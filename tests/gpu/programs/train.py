@@ -121,18 +121,21 @@ def take_the_way_of_gpus(way: str) -> None:
     from legato.train.reduction.buckets import Bucket
     from legato.train.reduction.device_exchange import DeviceExchange, HostExchange
     from legato.train.reduction.exchange import Exchange
+    from legato.train.reduction.kept_memory import KeptMemory
 
     original = connection._make_host_exchange
 
-    def make(group: Group, buckets: list[Bucket], num_micro_batches: int, *, exact: bool) -> Exchange:
+    def make(
+        group: Group, buckets: list[Bucket], num_micro_batches: int, *, exact: bool, kept: KeptMemory | None
+    ) -> Exchange:
         if group.size == 1:
-            return original(group, buckets, num_micro_batches, exact=exact)
+            return original(group, buckets, num_micro_batches, exact=exact, kept=kept)
         if way == "devices":
             group.use_devices(group._process_group)
             made = DeviceExchange(group, buckets, num_micro_batches)
             group.use_devices(None)
             return made
-        inner = original(group, [bucket.on_host() for bucket in buckets], num_micro_batches, exact=exact)
+        inner = original(group, [bucket.on_host() for bucket in buckets], num_micro_batches, exact=exact, kept=kept)
         return HostExchange(buckets, inner.division.max_pending(group.rank), inner)
 
     connection._make_host_exchange = make  # type: ignore[assignment]
