@@ -1,4 +1,4 @@
-"""Prints how many turns each step has on this worker; V = 8.
+"""Prints how many micro-batches of each step belong to this worker; V = 8.
 
 ``--dies N``: worker N dies in its first step, after the reduction.
 """
@@ -26,7 +26,7 @@ def main() -> None:
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     run.prepare(model, optimizer)
     for _ in run.epochs(8):
-        num_turns = 0
+        turns: list[int] = []
         for images, targets in run.batches(Images(160, augment=True)):
             pace(run)
             if not has_begun and args.dies == os.environ.get("LEGATO_WORKER"):
@@ -35,10 +35,12 @@ def main() -> None:
             run.backward(nn.functional.cross_entropy(model(images), targets))
             optimizer.step()
             optimizer.zero_grad()
-            num_turns += 1
+            turns.append(run.micro_batch)
             if run.stepped:
-                print(f"step {run.step}: {num_turns} of 8 with {run.num_workers} workers", flush=True)
-                num_turns = 0
+                # The first turn may repeat a micro-batch of another worker; this worker's own lie next to one another.
+                num_own = len(turns) - (turns[-1] - turns[0] != len(turns) - 1)
+                print(f"step {run.step}: {num_own} of 8 with {run.num_workers} workers", flush=True)
+                turns = []
     tell(run, model, optimizer)
 
 
