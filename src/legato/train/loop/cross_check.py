@@ -12,7 +12,8 @@ data or the program is the cause. Decides when; knows nothing of messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ _IN_VIEW: Final = 16  # steps after the first one of a view
 _NUM_TURNS: Final = 2
 _NOTHING: Final = 0
 _MAX_DEPTH: Final = 20
+_MAX_PARTS: Final = 10_000  # of a batch: 0.03 s, if they are numbers
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Found(NamedTuple):
@@ -132,31 +135,40 @@ class _Batch:
     """The checksum of a batch.
 
     Attributes:
-        sum: `_NOTHING` if the batch has parts that are no tensors, arrays, texts and numbers.
+        sum: `_NOTHING` if the batch has parts that are no tensors, arrays, texts and numbers, or very many parts.
     """
 
     def __init__(self, device: torch.device, batch: Any) -> None:
-        self._is_whole = True
+        self._num_parts = 0
         self._summing = Summing(device)
-        self._add("", batch, 0)
+        try:
+            self._is_whole = self._add("", batch, 0)
+        except Exception:  # noqa: BLE001 - a program that trains may have batches of which no checksum can be formed
+            self._is_whole = False
 
     @property
     def sum(self) -> int:
         return combined(self._summing.sums()) if self._is_whole else _NOTHING
 
-    def _add(self, name: str, part: Any, depth: int) -> None:
-        if isinstance(part, torch.Tensor) or part is None or type(part) in (bool, int, float, complex, str, bytes):
+    def _add(self, name: str, part: Any, depth: int) -> bool:
+        """Add a part, and return whether all of it could be added; stop at the first part that cannot."""
+        self._num_parts += 1
+        if self._num_parts > _MAX_PARTS or depth > _MAX_DEPTH:
+            return False
+        if (isinstance(part, torch.Tensor) and not part.is_meta) or type(part) in _PLAIN:
             self._summing.add(name, part)
-        elif isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
-            self._summing.add(name, torch.from_numpy(np.array(part)))
-        elif isinstance(part, Mapping) and depth < _MAX_DEPTH:
-            for key, value in part.items():
-                self._add(f"{name}.{key!r}", value, depth + 1)
-        elif isinstance(part, list | tuple) and depth < _MAX_DEPTH:
-            for index, value in enumerate(part):
-                self._add(f"{name}.{index}", value, depth + 1)
-        else:
-            self._is_whole = False
+            return True
+        if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
+            self._summing.add(name, torch.from_numpy(np.array(part, part.dtype.newbyteorder("="))))
+            return True
+        # Other mappings may compute what they return, or return it only once.
+        if isinstance(part, dict | UserDict):
+            return all(
+                type(key) in _PLAIN and self._add(f"{name}.{key!r}", value, depth + 1) for key, value in part.items()
+            )
+        if isinstance(part, list | tuple):
+            return all(self._add(f"{name}.{index}", value, depth + 1) for index, value in enumerate(part))
+        return False
 
 
 def describe(found: Found, step: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -277,8 +277,52 @@ def test_signs_of_zeros_and_missing_gradients_differ() -> None:
     assert meet([0, 0, 0, 0], [float("nan")] * 4) is None
 
 
-def test_a_deep_batch_is_not_compared() -> None:
-    deep: Any = []
+def deep() -> Any:
+    part: Any = []
     for _ in range(100_000):
-        deep = [deep]
-    assert meet([deep] * 4, [1.0, 1.0, 2.0, 1.0]) == Found(0, (1, 0), None)
+        part = [part]
+    return part
+
+
+def cyclic() -> Any:
+    part: list[Any] = []
+    part.extend([part, part, part])
+    return part
+
+
+class Lazy(Mapping[str, torch.Tensor]):
+    """Fails if Legato reads it."""
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        raise AssertionError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        deep,
+        cyclic,
+        Lazy,
+        lambda: list(range(20_000)),
+        lambda: {object(): torch.ones(2)},
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        lambda: torch.ones(2, device="meta"),
+        lambda: np.ones(2, np.longdouble),
+        lambda: 10**6000,
+    ],
+    ids=["deep", "cyclic", "lazy", "many numbers", "objects as keys", "nested", "meta", "long double", "huge number"],
+)
+def test_a_batch_that_is_not_compared_stops_no_training(make: Callable[[], Any]) -> None:
+    assert meet([make()] * 4, [1.0, 1.0, 2.0, 1.0]) == Found(0, (1, 0), None)
+
+
+def test_arrays_in_another_byte_order_are_compared() -> None:
+    one, other = (np.array([1.0, value], ">f4") for value in (2.0, 3.0))
+    assert meet([one, one, one, one], [1.0, 1.0, 2.0, 1.0]) == Found(0, (1, 0), True)
+    assert meet([one, one, other, one], [1.0, 1.0, 2.0, 1.0]) == Found(0, (1, 0), False)
