@@ -49,6 +49,7 @@ class DeviceExchange(Unmeasured):
         # Two results in alternation: the next step's sum may begin before every peer is known to have the last one.
         self._results = [[self._allocate(bucket) for bucket in buckets] for _ in range(2)]
         self._turn = 0
+        self._has_result = False
 
     def _nodes(self) -> tuple[int, ...]:
         """Return the numbers of the ranks' nodes by which the micro-batches are divided."""
@@ -62,8 +63,10 @@ class DeviceExchange(Unmeasured):
         return made
 
     def begin_step(self) -> None:
-        """Switch to the other memory for results."""
-        self._turn ^= 1
+        """Switch to the other memory for results, if there is a new one: a peer may have missed the last result."""
+        if self._has_result:
+            self._turn ^= 1
+            self._has_result = False
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the memory of this step's local sums of a bucket."""
@@ -71,6 +74,7 @@ class DeviceExchange(Unmeasured):
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Start to sum a bucket over all ranks, after the present work of the current stream; `settle` waits for it."""
+        self._has_result = True
         with _on_stream(self._stream, self._device):
             self._reduce(bucket, local, assignment)
 

@@ -379,6 +379,7 @@ class SharedExchange(Unmeasured):
         self.division = divide(group, (0,) * group.size, buckets, num_micro_batches)
         self._results: list[torch.Tensor | None] = [None] * len(buckets)
         self._side = 0
+        self._has_summed = False
         self._segments: list[Segment | None] = [None] * group.size
         num_bytes, peers = self._num_bytes(group.rank), [group.view.workers[peer] for peer in group.peers]
         self._segments[group.rank] = (
@@ -419,7 +420,10 @@ class SharedExchange(Unmeasured):
 
     def begin_step(self) -> None:
         """Switch to the other place for small buckets."""
-        self._side ^= 1
+        # If the program left the last step at its beginning, a peer may still read what is in the other place.
+        if self._has_summed:
+            self._side ^= 1
+            self._has_summed = False
         self._own().is_written = True
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
@@ -436,6 +440,7 @@ class SharedExchange(Unmeasured):
     def _reduce(self, bucket: Bucket, assignment: Assignment, *, announced: bool) -> None:
         if not announced:
             self._group.barrier()
+        self._has_summed = True
         whole = self._results[bucket.index]
         places = [places[bucket.index] for places in self._places]
         terms = [

@@ -145,6 +145,25 @@ def begin_step(exchange: SharedExchange, bucket: Bucket, group: Group, value: fl
     return [exchange.memory(bucket)[index].fill_(value) for index in range(len(owned))]
 
 
+def test_a_step_that_begins_again_leaves_the_memory_of_the_last_one() -> None:
+    """A peer may still read it: without a sum nothing says that it is further."""
+    buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
+
+    def play(group: Group) -> None:
+        (bucket,) = buckets
+        exchange = make_exchange(group, buckets, 3)
+        assert isinstance(exchange, SharedExchange)
+        for step in range(3):
+            local = begin_step(exchange, bucket, group, step + 1.0)
+            exchange.reduce(bucket, local, assign(3, group.size), announced=False)
+            for _ in range(3):
+                # The program leaves its loop in the first turn of the next step, and begins another one.
+                begin_step(exchange, bucket, group, -1.0)
+                assert all(block.eq(step + 1.0).all() for block in local)
+
+    run_ranks(2, play, ["node", "node"])
+
+
 def test_a_worker_that_wakes_late_in_an_old_view_finds_what_it_had_to_find() -> None:
     """It may complete the old step, and rank 0 may save the result, before it ends."""
     buckets = make_buckets(list(nn.Linear(600, 600).parameters()))
