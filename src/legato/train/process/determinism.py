@@ -1,8 +1,9 @@
-"""torch's settings without which a GPU computes other bits in each run; for runs with the exact reduction.
+"""torch's settings without which a run computes other bits each time; for runs with the exact reduction.
 
 Several kernels of a GPU add in the order in which its threads finish, and cuDNN and torch.compile choose kernels by
 measured time. With these settings torch takes a kernel that always gives the same bits, or raises an error where it has
-none. On the CPU nothing is set: its kernels are deterministic.
+none. On the CPU only some kernels for several threads add in the order in which the threads finish, such as that of the
+gradient of ``weight[indices]``.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ _REMEDY: Final = "so the result may differ between runs"
 
 
 def make_deterministic(device: torch.device) -> None:
-    """Choose deterministic kernels for a GPU, before the program uses it. A program may change the settings after that.
+    """Choose deterministic kernels, before the program uses the device. A program may change the settings after that.
 
     What the program has set before is kept: ``torch.use_deterministic_algorithms(True, warn_only=True)``, and a
     ``CUBLAS_WORKSPACE_CONFIG``.
     """
     if device.type != "cuda":
+        if device.type == "cpu" and torch.get_num_threads() > 1 and not torch.are_deterministic_algorithms_enabled():
+            # Without errors: on the CPU torch also refuses operations that are deterministic, such as `max_unpool2d`.
+            _use_deterministic_algorithms(warn_only=True)
         return
     # cuBLAS reads it when it is first used.
     os.environ.setdefault(_WORKSPACE, _DETERMINISTIC_WORKSPACES[0])
     torch.backends.cudnn.benchmark = False
     if not torch.are_deterministic_algorithms_enabled():
         # For torch.compile as well.
-        torch.use_deterministic_algorithms(True)
-        # Only a program that reads memory before it writes there needs it, and it takes a kernel for each allocation.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        _use_deterministic_algorithms(warn_only=False)
 
 
 def find_doubts(device: torch.device) -> Iterator[str]:
@@ -56,3 +58,9 @@ def find_doubts(device: torch.device) -> Iterator[str]:
         )
     if os.environ.get(_WORKSPACE) not in _DETERMINISTIC_WORKSPACES:
         yield f"{_WORKSPACE}={os.environ.get(_WORKSPACE, '')}: cuBLAS is not deterministic, {_REMEDY}. Unset it."
+
+
+def _use_deterministic_algorithms(*, warn_only: bool) -> None:
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    # Only a program that reads memory before it writes there needs it, and it takes a kernel for each allocation.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -16,7 +16,9 @@ GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
 def settings(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    num_threads = torch.get_num_threads()
     yield
+    torch.set_num_threads(num_threads)
     torch.use_deterministic_algorithms(False)
     torch.utils.deterministic.fill_uninitialized_memory = True
 
@@ -31,11 +33,25 @@ def test_an_exact_run_on_a_gpu_uses_deterministic_operations_only():
     assert list(find_doubts(GPU)) == []
 
 
-def test_on_the_cpu_nothing_is_set():
+def test_with_one_thread_of_a_cpu_nothing_is_set():
+    torch.set_num_threads(1)
     make_deterministic(CPU)
     assert not torch.are_deterministic_algorithms_enabled()
     assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
     assert list(find_doubts(CPU)) == []
+
+
+def test_several_threads_of_a_cpu_give_the_same_bits_each_time():
+    torch.set_num_threads(4)
+    make_deterministic(CPU)
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert list(find_doubts(CPU)) == []
+    drawn = torch.Generator().manual_seed(1)
+    weight = torch.randn(50, 64, generator=drawn, requires_grad=True)
+    indices, factors = torch.randint(0, 50, (20_000,), generator=drawn), torch.randn(20_000, 64, generator=drawn)
+    gradients = [torch.autograd.grad((weight[indices] * factors).sum(), weight)[0] for _ in range(10)]
+    assert all(torch.equal(gradients[0], gradient) for gradient in gradients)
 
 
 def test_what_the_program_has_set_before_stays(monkeypatch):
