@@ -52,7 +52,7 @@ def scale(name: str, num_workers: int) -> None:
         typer.echo(f"Job '{name}' has {num_workers} workers.")
         return
     if there == 0:  # counted are workers that have the state of the model
-        typer.echo(f"Job '{name}' gets {num_workers} workers. Its first workers are starting.")
+        typer.echo(f"Job '{name}' gets {num_workers} worker{'s' * (num_workers != 1)}. Its first workers are starting.")
         return
     typer.echo(f"Job '{name}' is resized from {there} to {num_workers} workers while it trains.")
 

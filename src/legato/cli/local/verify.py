@@ -89,8 +89,10 @@ def verify(
         raise _not_compared(f"The program never ran with {_NUM_WORKERS} workers.")
     typer.echo(
         f"The same after each of {steps} steps, bit for bit: twice with one worker, and with {_NUM_WORKERS} workers of "
-        "which some joined later, one left and one was killed."
+        "which some joined later, one left and one was killed. Compared was what the program gave to run.prepare."
     )
+    if shown:
+        typer.echo("What the warnings above name may depend on the workers nevertheless.")
 
 
 def _not_compared(why: str) -> typer.Exit:

@@ -179,7 +179,8 @@ def render_event_line(event: Event) -> str:
     >>> render_event_line({"time": None, "kind": "died", "reason": "worker 2 died: killed by SIGKILL", "step": 7})
     'died       worker 2 died: killed by SIGKILL (step 7)'
     """
-    line = f"{event['kind']:<10} {event['reason']}"
+    is_warning = event["kind"] == "note" and event.get("level") == "warning"
+    line = f"{'warning' if is_warning else event['kind']:<10} {event['reason']}"
     # A checkpoint is of an earlier step than the present one; its text names that step.
     if event.get("step") is not None and event["kind"] != "saved":
         line += f" (step {event['step']})"

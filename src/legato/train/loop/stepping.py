@@ -217,7 +217,7 @@ class Stepper:
         self._is_examined = is_first or is_sampled
         self._turn_counting.begin_step(self._sum_up if is_sampled else None)
         if is_sampled and session.membership.rank == 0:
-            self._find_changed_module()
+            self._find_changed_modules()
         for place, micro_batch in enumerate(micro_batches):
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
@@ -265,11 +265,12 @@ class Stepper:
         self._num_passes += 1
         session = self._session
         if session.is_loaded and session.membership.rank == 0 and self._num_passes & (self._num_passes - 1) == 0:
-            self._find_changed_module()
+            self._find_changed_modules()
 
-    def _find_changed_module(self) -> None:
+    def _find_changed_modules(self) -> None:
         prepared = {id(tensor) for tensor in self._session.training_state.tensors()}
-        self._warn(self._unprepared.find_changed_module(sys._getframe(), prepared))
+        for text in self._unprepared.find_changed_modules(sys._getframe(), prepared):
+            self._warn(text)
 
     def _examine_turns(self) -> None:
         """Warn of what the program has changed in the turns of a step, before the step is complete."""

@@ -30,12 +30,13 @@ _LOCALS: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"}
 _MOST_ITEMS: Final = 64
 _MOST_OBJECTS: Final = 4096
 _MOST_TENSORS: Final = 16
+_MOST_WARNINGS: Final = 8
 _DEPTH: Final = 3
 _Sums = tuple[weakref.ref[torch.nn.Module], dict[str, int]]
 
 
 class Unprepared:
-    """What the program has in its variables besides the objects that it has prepared. Warns once.
+    """What the program has in its variables besides the objects that it has prepared. Warns once of each.
 
     Args:
         device: of the job.
@@ -44,34 +45,35 @@ class Unprepared:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._modules: dict[str, _Sums] = {}
-        self._has_warned = False
+        self._named: set[str] = set()
 
-    def find_changed_module(self, frame: FrameType | None, prepared: Container[int]) -> str | None:
-        """Return a warning if a module that was not prepared has changed since an earlier call.
+    def find_changed_modules(self, frame: FrameType | None, prepared: Container[int]) -> list[str]:
+        """Return a warning for each module that was not prepared and has changed since an earlier call.
 
         Args:
             frame: called by the program.
             prepared: the ids of the parameters and buffers of the prepared models.
         """
-        if self._has_warned:
-            return None
+        warnings: list[str] = []
+        if len(self._named) >= _MOST_WARNINGS:
+            return warnings
         before, self._modules = self._modules, {}
         for name, module in _find(frame):
             sums = checksums(_tensors_of(module, prepared), self._device)
             self._modules[name] = weakref.ref(module), sums
-            if name not in before or before[name][0]() is not module:
+            if name in self._named or name not in before or before[name][0]() is not module:
                 continue
             changed = next((key for key, total in before[name][1].items() if sums.get(key, total) != total), None)
             if changed is not None:
-                self._has_warned = True
-                return (
+                self._named.add(name)
+                warnings.append(
                     f"Training changes {changed} of {name} ({type(module).__name__}), which was not given to "
                     "run.prepare. A worker that joins, and a job that resumes, continue with the values that their "
                     "program gives it at the start, so the result may depend on the workers. Pass it to "
-                    "run.prepare(...): the average of a model, and any other copy that gets no gradients, with "
-                    "requires_grad_(False)."
+                    "run.prepare(...), and change it under `if run.stepped:`; the average of a model, and any other "
+                    "copy that gets no gradients, with requires_grad_(False). For a metric that counts, take run.note."
                 )
-        return None
+        return warnings
 
 
 def _tensors_of(module: torch.nn.Module, prepared: Container[int]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -28,7 +28,9 @@ _TOKEN_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("!Q")
 LOST_STEP: Final = (
     "Every worker must make the same calls of run.batches, run.backward, run.note and run.evaluate: not under `if "
-    "run.is_main`, and not depending on anything that differs between workers."
+    "run.is_main`, and not depending on anything that differs between workers. If the program leaves a loop by a count "
+    "or a best value of its own, as early stopping does, a worker that joined later began with another one: keep such "
+    "values in an object with state_dict() and load_state_dict(), and give it to run.prepare."
 )
 _OLD_GREETING: Final = struct.Struct(f"!{_TOKEN_BYTES}sI")
 _MARK: Final = b"legato 1"

@@ -76,6 +76,16 @@ def test_an_average_in_an_object_of_the_program_is_named(capfd: pytest.CaptureFi
     assert "of thing.copied (Sequential)" in warning
 
 
+def test_each_module_is_named_once(capfd: pytest.CaptureFixture[str]) -> None:
+    def update(run: Any, thing: Any, model: nn.Module) -> None:
+        for average in thing:
+            average.update(model)
+
+    warnings = warnings_of(capfd, lambda model: [Average(model), Average(model)], update)
+    named = [warning.split(" of ")[1].split(" (")[0] for warning in warnings]
+    assert named == ["thing[0].copied", "thing[1].copied"]
+
+
 def test_a_prepared_average_is_none_of_these(capfd: pytest.CaptureFixture[str]) -> None:
     def make(model: nn.Module) -> nn.Module:
         return AveragedModel(model).requires_grad_(False)

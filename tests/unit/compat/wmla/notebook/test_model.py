@@ -399,6 +399,8 @@ def test_the_constructor_checks_as_a_program_does() -> None:
 def test_without_a_server_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("LEGATO_SERVER", "LEGATO_TOKEN", "LEGATO_WORKER"):
         monkeypatch.delenv(name, raising=False)
+    # Or it would log in to a platform that runs in this account, and submit a job there.
+    monkeypatch.setenv("LEGATO_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(Unauthenticated, match=r"legato login URL.*LEGATO_SERVER and LEGATO_TOKEN"):
         make()[0].train(1, 8)
