@@ -201,8 +201,9 @@ def _cause_of_parameter(item: Item, trained: set[int], attributes: str) -> _Caus
         return _Cause(text, is_certain=True)
     if id(item.value) not in trained:
         text = (
-            f"{item.name} is in no prepared optimizer, so the program itself changes it, as a codebook that forward "
-            "writes. Register it as a buffer and change it in place: then its changes are averaged over the "
+            "Parameters in no prepared optimizer differ, so the program itself changes them. If the loop does, as for "
+            "an average of a model, change them under `if run.stepped:`. If forward writes them, as a codebook, "
+            "register them as buffers and change these in place: then their changes are averaged over the "
             "micro-batches."
         )
         return _Cause(text, is_certain=True)

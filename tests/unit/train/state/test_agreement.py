@@ -248,7 +248,7 @@ def train(
         (train(Assigning), "buffer mean", "that the program assigns", 1),
         (train(Drifting), "buffer frequencies", "that the program assigns", 2),
         (train(Renormalising), "parameter table.weight", "with max_norm", 1),
-        (train(Quantising), "parameter codebook", "in no prepared optimizer", 1),
+        (train(Quantising), "parameter codebook", "Parameters in no prepared optimizer", 1),
         (train(averages=True), "of model 1 (AveragedModel)", "update_parameters under `if run.stepped:`", 3),
         (train(each_turn=shrink), "parameter layer.weight", "Change them under `if run.stepped:`", 1),
         (train(Remembering), "buffer queue", "more than 65,536 elements", 1),
