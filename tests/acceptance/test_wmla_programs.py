@@ -91,6 +91,10 @@ SAMPLES = [
 ]
 
 
+_REPEATS_S = 1.0
+"""A step without progress for that long has a cross-check: each worker repeats a micro-batch and needs one more."""
+
+
 class Reined:
     """A job whose program waits before each micro-batch until the test lets it continue.
 
@@ -118,6 +122,7 @@ class Reined:
         """Let the job do steps, one at a time, until this number of workers has done one together."""
         deadline = time.monotonic() + LIMIT_S
         let_at = together_at = None
+        empty_since = deadline
         while True:
             progress = self.job.refresh().progress
             step = 0 if progress is None else progress.step or 0
@@ -126,9 +131,14 @@ class Reined:
                 if step > together_at:
                     return
             assert not self.job.has_ended and time.monotonic() < deadline, (self.job.stage, self.job.reason, progress)
-            if (let_at is None or step > let_at) and not any(self._gate.iterdir()):
+            if any(self._gate.iterdir()):
+                empty_since = deadline
+            elif let_at is None or step > let_at or time.monotonic() > empty_since + _REPEATS_S:
                 let_at = step
                 self._let_step()
+                empty_since = deadline
+            else:
+                empty_since = min(empty_since, time.monotonic())
             time.sleep(0.05)
 
     def let_go(self) -> None:
