@@ -202,7 +202,8 @@ class StepReducer:
         self._micro_batch, self._ghost, self._repeats, self._record = micro_batch, ghost, repeats, record
         self._num_merges = 0 if ghost else num_merges(self.span.start, micro_batch)
         self._weight = self._last / self._full if micro_batch == self._num_micro_batches - 1 else 1.0
-        self._is_last = ghost or (micro_batch == self.span.stop - 1 and not repeats)
+        self._is_last = ghost or micro_batch == self.span.stop - 1
+        self._is_dropped = ghost or repeats
         self._is_turn_over = False
         self._num_passes = 0
         self._callback_queued = False
@@ -325,7 +326,7 @@ class StepReducer:
         began = perf_counter()
         self.notes.end_turn()
         moved = self.buffers.end_micro_batch()
-        if not self._ghost and not self._repeats:
+        if not self._is_dropped:
             self._note_micro_batch(moved)
         self._active = False
         self._is_turn_over = True
@@ -369,7 +370,7 @@ class StepReducer:
                 self._record(str(position), gradient)
             if not self._repeats:
                 self._present[position] = True
-        if not self._ghost and not self._repeats:
+        if not self._is_dropped:
             self._sums[bucket.index].add(self._num_merges, gradients, self._weight)
         for parameter in bucket.parameters:
             parameter.grad = None
