@@ -27,7 +27,7 @@ from legato.train.loop.data_wait import DataWait
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
 from legato.train.loop.turn_counting import TurnCounting
-from legato.train.loop.unprepared import Unprepared
+from legato.train.loop.unprepared import Prepared, Unprepared
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.process import faults
@@ -217,7 +217,7 @@ class Stepper:
         self._is_examined = is_first or is_sampled
         self._turn_counting.begin_step(self._sum_up if is_sampled else None)
         if is_sampled and session.membership.rank == 0:
-            self._find_changed_modules()
+            self._find_unprepared()
         for place, micro_batch in enumerate(micro_batches):
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
@@ -265,11 +265,11 @@ class Stepper:
         self._num_passes += 1
         session = self._session
         if session.is_loaded and session.membership.rank == 0 and self._num_passes & (self._num_passes - 1) == 0:
-            self._find_changed_modules()
+            self._find_unprepared()
 
-    def _find_changed_modules(self) -> None:
-        prepared = {id(tensor) for tensor in self._session.training_state.tensors()}
-        for text in self._unprepared.find_changed_modules(sys._getframe(), prepared):
+    def _find_unprepared(self) -> None:
+        state, step = self._session.training_state, self._session.cursor.step
+        for text in self._unprepared.find_changes(sys._getframe(), Prepared(state.things(), state.tensors()), step):
             self._warn(text)
 
     def _examine_turns(self) -> None:

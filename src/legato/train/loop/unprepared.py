@@ -1,4 +1,6 @@
-"""Finds modules that a program's loop changes and Legato does not transfer, because it did not prepare them.
+"""Finds what a program's loop changes and Legato does not transfer, because the program did not prepare it.
+
+These are modules, and copies of a prepared model's parameters in a dict or a list, such as their average.
 
 It looks at the variables of the program where the program calls Legato, so it finds what most programs have, not all
 that may exist. Never changes an object.
@@ -10,10 +12,11 @@ import inspect
 import sys
 import sysconfig
 import weakref
-from collections.abc import Container, Iterator
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -25,14 +28,73 @@ _INSTALLED: Final = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     | {str(Path(__file__).parents[2]), "<frozen "}
 )
-_CONTAINERS: Final = (dict, list, tuple)
+_CONTAINERS: Final = (dict, OrderedDict, list, tuple)
+_FOUND_ELSEWHERE: Final = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 _LOCALS: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"})
 _MOST_ITEMS: Final = 64
 _MOST_OBJECTS: Final = 4096
 _MOST_TENSORS: Final = 16
 _MOST_WARNINGS: Final = 8
 _DEPTH: Final = 3
-_Sums = tuple[weakref.ref[torch.nn.Module], dict[str, int]]
+_LOST: Final = (
+    "A worker that joins, and a job that resumes, continue with the values that their program gives it at the start, "
+    "so the result may depend on the workers."
+)
+_Shapes = dict[str, torch.Size]
+
+
+class Prepared:
+    """What the program has prepared.
+
+    Args:
+        things: all prepared objects.
+        tensors: the parameters and buffers of the models.
+    """
+
+    def __init__(self, things: Iterable[Any], tensors: Iterable[torch.Tensor]) -> None:
+        kept = list(things)
+        self.things = {id(thing) for thing in kept}
+        self.tensors = {id(tensor) for tensor in tensors}
+        models = [thing for thing in kept if isinstance(thing, torch.nn.Module)]
+        parameters = [dict(model.named_parameters()) for model in models]
+        trained = [{name: each for name, each in own.items() if each.requires_grad} for own in parameters]
+        self._shapes: list[_Shapes] = [
+            {name: each.shape for name, each in own.items()} for own in (*parameters, *trained) if own
+        ]
+        self._memory = {_address_of(each) for model in models for each in (*model.parameters(), *model.buffers())}
+
+    def is_copied_in(self, value: Any) -> bool:
+        """Return whether a container has copies of all parameters of a model, or of all that train."""
+        if not self._shapes or len(value) < min(map(len, self._shapes)):
+            return False
+        parts = list(value.values()) if isinstance(value, dict) else list(value)
+        if not all(isinstance(part, torch.Tensor) and _has_values(part) for part in parts):
+            return False
+        if any(_address_of(part) in self._memory for part in parts):
+            return False
+        if not isinstance(value, dict):
+            shapes = [part.shape for part in parts]
+            return len(parts) > 1 and any(shapes == list(own.values()) for own in self._shapes)
+        named = {str(name).removeprefix("module."): part.shape for name, part in value.items()}
+        return any(own.items() <= named.items() for own in self._shapes)
+
+
+class _Seen(NamedTuple):
+    """A module or a container at one look.
+
+    Args:
+        sums: checksums of its smallest tensors.
+        parts: the module; of a container these tensors.
+        place: its id.
+        step: of the look.
+        lasts: a container was the same at two looks with a step between them.
+    """
+
+    sums: dict[str, int]
+    parts: list[weakref.ref[Any]]
+    place: int
+    step: int
+    lasts: bool = False
 
 
 class Unprepared:
@@ -44,36 +106,64 @@ class Unprepared:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._modules: dict[str, _Sums] = {}
+        self._seen: dict[str, _Seen] = {}
         self._named: set[str] = set()
 
-    def find_changed_modules(self, frame: FrameType | None, prepared: Container[int]) -> list[str]:
-        """Return a warning for each module that was not prepared and has changed since an earlier call.
+    def find_changes(self, frame: FrameType | None, prepared: Prepared, step: int) -> list[str]:
+        """Return a warning for each thing that was not prepared and has changed since an earlier call.
 
         Args:
             frame: called by the program.
-            prepared: the ids of the parameters and buffers of the prepared models.
+            prepared: what the program has prepared.
+            step: number of complete steps.
         """
         warnings: list[str] = []
         if len(self._named) >= _MOST_WARNINGS:
             return warnings
-        before, self._modules = self._modules, {}
-        for name, module in _find(frame):
-            sums = checksums(_tensors_of(module, prepared), self._device)
-            self._modules[name] = weakref.ref(module), sums
-            if name in self._named or name not in before or before[name][0]() is not module:
+        before, self._seen = self._seen, {}
+        for name, thing in _find(frame, prepared):
+            is_module = isinstance(thing, torch.nn.Module)
+            pairs = [*(_tensors_of(thing, prepared.tensors) if is_module else _tensors_in(thing))]
+            parts = [weakref.ref(part) for part in ([thing] if is_module else [tensor for _, tensor in pairs])]
+            seen, old = _Seen(checksums(pairs, self._device), parts, id(thing), step), before.get(name)
+            is_same = old is not None and _is_same(name, old, seen, is_module=is_module)
+            lasts = old is not None and not is_module and (old.lasts or (is_same and step > old.step))
+            self._seen[name] = seen._replace(lasts=lasts)
+            if old is None or name in self._named or not (is_same or old.lasts):
                 continue
-            changed = next((key for key, total in before[name][1].items() if sums.get(key, total) != total), None)
+            changed = next((key for key, total in old.sums.items() if seen.sums.get(key, total) != total), None)
             if changed is not None:
                 self._named.add(name)
-                warnings.append(
-                    f"Training changes {changed} of {name} ({type(module).__name__}), which was not given to "
-                    "run.prepare. A worker that joins, and a job that resumes, continue with the values that their "
-                    "program gives it at the start, so the result may depend on the workers. Pass it to "
-                    "run.prepare(...), and change it under `if run.stepped:`; the average of a model, and any other "
-                    "copy that gets no gradients, with requires_grad_(False). For a metric that counts, take run.note."
-                )
+                warnings.append(_warn_of_module(name, thing, changed) if is_module else _warn_of_copy(name, thing))
         return warnings
+
+
+def _is_same(name: str, old: _Seen, new: _Seen, *, is_module: bool) -> bool:
+    """Return whether a module or container is the one of an earlier look, and not another one that every step makes.
+
+    A program may replace the tensors of a container. Then only the id of the container shows it, which another one may
+    get later: attributes, such as ``average.shadow``, are seldom made again in each step, variables often are.
+    """
+    # References are compared as what they refer to, and tensors one number after the other.
+    if len(old.parts) == len(new.parts) and all(a() is b() for a, b in zip(old.parts, new.parts, strict=True)):
+        return True
+    return not is_module and "." in name and old.place == new.place
+
+
+def _warn_of_module(name: str, module: torch.nn.Module, changed: str) -> str:
+    return (
+        f"Training changes {changed} of {name} ({type(module).__name__}), which was not given to run.prepare. {_LOST} "
+        "Pass it to run.prepare(...), and change it under `if run.stepped:`; the average of a model, and any other "
+        "copy that gets no gradients, with requires_grad_(False). For a metric that counts, take run.note."
+    )
+
+
+def _warn_of_copy(name: str, container: Any) -> str:
+    return (
+        f"Training changes {name}, a {type(container).__name__} with a copy of a model's parameters, which was not "
+        f"given to run.prepare. {_LOST} Keep it in a module, or in an object with state_dict() and load_state_dict(), "
+        "pass that to run.prepare(...), and change it under `if run.stepped:`."
+    )
 
 
 def _tensors_of(module: torch.nn.Module, prepared: Container[int]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -93,18 +183,32 @@ def _tensors_of(module: torch.nn.Module, prepared: Container[int]) -> Iterator[t
         yield from sorted(own, key=lambda each: each[1].nbytes)[:_MOST_TENSORS]
 
 
+def _tensors_in(container: Any) -> list[tuple[str, torch.Tensor]]:
+    """Return the smallest tensors of a container; of a whole state_dict too, what changes a copy changes them."""
+    pairs = container.items() if isinstance(container, dict) else enumerate(container)
+    return sorted(((str(key), part) for key, part in pairs), key=lambda each: each[1].nbytes)[:_MOST_TENSORS]
+
+
+def _address_of(tensor: torch.Tensor) -> int | None:
+    """Return where the memory begins that a tensor is in; None: it has none, or is made of other tensors."""
+    try:
+        return tensor.untyped_storage().data_ptr() if _has_values(tensor) else None
+    except RuntimeError:
+        return None
+
+
 def _has_values(tensor: torch.Tensor) -> bool:
     return not is_lazy(tensor) and tensor.layout == torch.strided and tensor.device.type != "meta"
 
 
-def _find(frame: FrameType | None) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules that the program has in variables, by the names of these."""
+def _find(frame: FrameType | None, prepared: Prepared) -> Iterator[tuple[str, Any]]:
+    """Yield the modules, and the copies of models, that the program has in variables, by the names of these."""
     known: set[int] = set()
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_INSTALLED):
             for variables in (_variables_of(frame), frame.f_globals):
                 for name, value in list(variables.items()):
-                    yield from _walk(name, value, known, _DEPTH)
+                    yield from _walk(name, value, known, _DEPTH, prepared)
         frame = frame.f_back
 
 
@@ -121,22 +225,29 @@ def _variables_of(frame: FrameType) -> dict[str, Any]:
     return found
 
 
-def _walk(name: str, value: Any, known: set[int], depth: int) -> Iterator[tuple[str, torch.nn.Module]]:
+def _walk(name: str, value: Any, known: set[int], depth: int, prepared: Prepared) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    is_found = issubclass(kind, torch.nn.Module)
-    if id(value) in known or len(known) > _MOST_OBJECTS or not (is_found or _is_of_program(kind)):
+    is_module = issubclass(kind, torch.nn.Module)
+    if id(value) in known or len(known) > _MOST_OBJECTS or not (is_module or _is_of_program(kind)):
         return
     known.add(id(value))
-    if is_found:
+    if is_module or (kind in _CONTAINERS and prepared.is_copied_in(value)):
         yield name, value
-    elif depth:
+    elif depth and id(value) not in prepared.things:
         for inner, part in _parts(name, value):
-            yield from _walk(inner, part, known, depth - 1)
+            yield from _walk(inner, part, known, depth - 1, prepared)
 
 
 def _is_of_program(kind: type) -> bool:
-    """Return whether an object of a class may hold others for the program: it is a container, or of its own class."""
+    """Return whether an object of a class may hold others for the program.
+
+    It is a container, or of a class of the program, or of one whose objects could be prepared.
+    """
     if kind in _CONTAINERS:
+        return True
+    if issubclass(kind, _FOUND_ELSEWHERE):
+        return False
+    if hasattr(kind, "load_state_dict"):
         return True
     path = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return kind.__module__ == "__main__" or (path is not None and not path.startswith(_INSTALLED))
@@ -147,5 +258,5 @@ def _parts(name: str, value: Any) -> list[tuple[str, Any]]:
         return [(f"{name}.{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
     if len(value) > _MOST_ITEMS:
         return []
-    pairs = value.items() if type(value) is dict else enumerate(value)
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
     return [(f"{name}[{key!r}]", part) for key, part in pairs]

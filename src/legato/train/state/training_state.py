@@ -125,7 +125,7 @@ class TrainingState:
         Raises:
             ProgramError: some state cannot be encoded; the message says which object, where in it, and what to do.
         """
-        for thing in self._things():
+        for thing in self.things():
             self._check(thing)
 
     def _check(self, thing: Any) -> None:
@@ -143,13 +143,14 @@ class TrainingState:
                 "Set it before run.prepare(...), or leave it out in state_dict()."
             )
 
-    def _things(self) -> list[Any]:
+    def things(self) -> list[Any]:
+        """Return all prepared objects."""
         schedulers = [guard.scheduler for guard in self._schedulers]
         return [*self._models, *self._optimizers, *schedulers, *self._scalers, *self._objects]
 
     def _name_of(self, thing: Any) -> str:
         name = type(thing).__name__
-        alike = [other for other in self._things() if type(other) is type(thing)]
+        alike = [other for other in self.things() if type(other) is type(thing)]
         place = next((index for index, other in enumerate(alike) if other is thing), 0)
         return f"the {name}" if len(alike) < 2 else f"the {name} that was prepared as number {place + 1} of its class"
 

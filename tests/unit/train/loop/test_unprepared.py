@@ -1,11 +1,11 @@
-"""Programs are warned of modules that they change and did not prepare."""
+"""Programs are warned of modules, and copies of models, that they change and did not prepare."""
 
 from __future__ import annotations
 
 import copy
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -15,6 +15,25 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 import legato
+from legato.train.loop.unprepared import Prepared
+
+
+class Shadow:
+    """An average as many programs copy it: each update replaces the tensors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shadow = {name: each.detach().clone() for name, each in model.named_parameters()}
+
+    def update_parameters(self, model: nn.Module) -> None:
+        for name, each in model.named_parameters():
+            self.shadow[name] = (0.9 * self.shadow[name] + 0.1 * each.detach()).clone()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"shadow": self.shadow}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.shadow = state["shadow"]
+
 
 DATA = TensorDataset(torch.linspace(-1.0, 1.0, 144).reshape(24, 6), torch.arange(24) % 2)
 Use = Callable[[Any, nn.Module], None]
@@ -45,7 +64,7 @@ def warnings_of(
             run.backward(cross_entropy(model(inputs), targets))
             optimizer.step()
             optimizer.zero_grad()
-            if run.stepped and isinstance(thing, AveragedModel):
+            if run.stepped and isinstance(thing, AveragedModel | Shadow):
                 thing.update_parameters(model)
     lines = capfd.readouterr().err.splitlines()
     return [line.removeprefix("legato: warning: ") for line in lines if line.startswith("legato: warning: ")]
@@ -103,6 +122,81 @@ def test_what_trains_and_what_stays_as_it_is_gives_no_warning(capfd: pytest.Capt
         thing["new"] = copy.deepcopy(model)
 
     assert warnings_of(capfd, make, in_turn) == []
+
+
+def copies_of(model: nn.Module) -> list[torch.Tensor]:
+    return [each.detach().clone() for each in model.parameters()]
+
+
+def test_an_average_in_a_dict_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    (warning,) = warnings_of(capfd, Shadow, nothing)
+    assert (
+        "changes thing.shadow, a dict with a copy of a model's parameters, which was not given to run.prep" in warning
+    )
+
+
+def test_an_average_in_a_prepared_object_is_none_of_these(capfd: pytest.CaptureFixture[str]) -> None:
+    assert warnings_of(capfd, Shadow, nothing, prepares=True) == []
+
+
+def test_an_average_in_a_list_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    def update(run: Any, thing: Any, model: nn.Module) -> None:
+        for mine, theirs in zip(thing, model.parameters(), strict=True):
+            mine.lerp_(theirs.detach(), 0.1)
+
+    (warning,) = warnings_of(capfd, copies_of, update)
+    assert "changes thing, a list with a copy" in warning
+
+
+def test_the_best_state_so_far_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    def keep(run: Any, thing: Any, model: nn.Module) -> None:
+        if run.step == 3:
+            thing["best"] = copy.deepcopy(model.state_dict())
+        if run.step == 8:
+            thing["best"] = copy.deepcopy(model.state_dict())
+
+    (warning,) = warnings_of(capfd, lambda model: {"best": copy.deepcopy(model.state_dict())}, keep)
+    assert "changes thing['best'], a OrderedDict with a copy" in warning
+
+
+def test_another_list_of_which_the_program_keeps_the_tensors_is_another_one(capfd: pytest.CaptureFixture[str]) -> None:
+    def in_turn(run: Any, thing: Any, model: nn.Module) -> None:
+        thing["all"].append(thing["newest"])
+        thing["newest"] = copies_of(model)
+
+    assert warnings_of(capfd, lambda model: {"all": [], "newest": copies_of(model)}, in_turn) == []
+
+
+def test_copies_that_each_turn_makes_and_views_of_the_model_give_no_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    def in_turn(run: Any, thing: Any, model: nn.Module) -> None:
+        thing["before"] = copies_of(model)
+        thing["fast"] = dict(zip(dict(model.named_parameters()), copies_of(model), strict=True))
+        thing["state"] = model.state_dict()
+        thing["gradients"] = [each.grad for each in model.parameters()]
+        thing["sizes"] = [torch.ones(len(thing), run.step + 1)]
+
+    def make(model: nn.Module) -> dict[str, Any]:
+        return {"anchor": copies_of(model), "own": dict(model.named_parameters())}
+
+    assert warnings_of(capfd, make, in_turn) == []
+
+
+class Wrapper(torch.Tensor):
+    """A tensor without memory of its own, as quantized and distributed tensors are."""
+
+    @staticmethod
+    def __new__(cls) -> Self:
+        return torch.Tensor._make_wrapper_subclass(cls, (3,))  # type: ignore[attr-defined, no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(function)
+
+
+def test_tensors_without_memory_of_their_own_are_no_copies() -> None:
+    wrapped = Wrapper()
+    prepared = Prepared([nn.Linear(1, 3)], [wrapped])
+    assert not prepared.is_copied_in([wrapped, wrapped])
 
 
 def train(num_turns: int) -> None:
