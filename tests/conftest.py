@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = fork_server.open_folder()
     folder.__enter__()
     config.add_cleanup(lambda: folder.__exit__(None, None, None))
+    # No test may find the platform of the account that runs the tests. Processes of xdist have the folder of the first.
+    if not hasattr(config, "workerinput"):
+        for name in [name for name in os.environ if name.startswith("LEGATO_") and name != "LEGATO_TESTBED"]:
+            del os.environ[name]
+        home = tempfile.TemporaryDirectory(prefix="legato-home-")
+        os.environ["LEGATO_HOME"] = home.name
+        config.add_cleanup(home.cleanup)
 
 
 @pytest.hookimpl(trylast=True)

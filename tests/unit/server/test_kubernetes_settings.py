@@ -94,6 +94,7 @@ class PoolOfTest:
 def make_pool(folder: Path, monkeypatch: pytest.MonkeyPatch, template: str) -> PoolOfTest:
     monkeypatch.setattr(clusters, "PilotPool", PoolOfTest)
     monkeypatch.setattr(clusters, "make_token_suffix", lambda *_: "")
+    monkeypatch.delenv("LEGATO_HOME")  # it goes before the file
     (folder / "home-id").write_text("0123456789abcdef\n")
     (folder / "pod.yaml").write_text(template)
     (folder / "legato.toml").write_text(
