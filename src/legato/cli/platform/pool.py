@@ -12,7 +12,7 @@ from legato.cli.entry import Entry, enter, make_group
 from legato.cli.platform.completion import complete_queues
 from legato.cli.platform.connecting import open_client
 from legato.cli.platform.options import OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
-from legato.cli.terminal.formatting import read_moment
+from legato.cli.terminal.formatting import read_period
 from legato.cli.terminal.output import Output, make_table, watch, write
 from legato.core.errors import NotFound, UsageError
 
@@ -70,8 +70,7 @@ def usage(
 
         check_path(draw)
     now = time.time()
-    begins = None if since is None else read_moment(since, now, "the beginning")
-    ends = None if until is None else read_moment(until, now, "the end")
+    begins, ends = read_period(since, until, now)
     client = open_client(server)
     found = client.usage(begins, ends)
 

@@ -15,7 +15,7 @@ from legato.cli.options import read_one_of
 from legato.cli.platform.completion import complete_platform_jobs
 from legato.cli.platform.connecting import find_job, is_title, open_client
 from legato.cli.platform.options import LimitOption, OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
-from legato.cli.terminal.formatting import read_duration, read_moment, render_clock, render_sparkline
+from legato.cli.terminal.formatting import read_duration, read_period, render_clock, render_sparkline
 from legato.cli.terminal.output import Output, make_table, watch, write, write_list
 from legato.cli.terminal.table import Column
 from legato.core.errors import UsageError
@@ -67,7 +67,7 @@ def moves(
 ) -> None:
     """Show which jobs got and gave up GPUs in the last hour, or since --since, and why."""
     now = time.time()
-    begins, ends = _read_times(since, until, now)
+    begins, ends = read_period(since, until, now)
     found = open_client(server).moves(begins, ends, limit=limit)
 
     write_list(found, output, _move_columns(now), "No job got or gave up a GPU in that time.")
@@ -113,7 +113,7 @@ def timeline(
 ) -> None:
     """Show how many GPUs each job held in the last hour, or since --since. -o json prints every change."""
     now = time.time()
-    begins, ends = _read_times(since, until, now)
+    begins, ends = read_period(since, until, now)
     names = [find_job(one, server).id if is_title(one) else one for one in job or ()]
     found = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=names or None)
 
@@ -184,11 +184,6 @@ ENTRIES: Final = (
     Entry("moves", moves, "legato moves --since 8h"),
     Entry("timeline", timeline, "legato timeline --by queue --since 8h"),
 )
-
-
-def _read_times(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
-    begins = None if since is None else read_moment(since, now, "the beginning")
-    return begins, None if until is None else read_moment(until, now, "the end")
 
 
 def _line_columns(found: Timeline) -> Sequence[Column[HeldSlots]]:

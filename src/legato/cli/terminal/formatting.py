@@ -196,6 +196,21 @@ def read_moment(text: str, now: float, what: str) -> float:
     return now - read_duration(text, what)
 
 
+def read_period(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
+    """Read ``--since`` and ``--until``, as `read_moment` does; return seconds since 1970, None for a text that is None.
+
+    Raises:
+        UsageError: a text has another form, or the period has no length or lies in the future.
+    """
+    begins = None if since is None else read_moment(since, now, "the beginning")
+    ends = None if until is None else read_moment(until, now, "the end")
+    if begins is not None and begins >= now:
+        raise UsageError(f"The time of --since {since} is not in the past. Give an earlier one.")
+    if begins is not None and ends is not None and begins >= ends:
+        raise UsageError(f"--since {since} is not before --until {until}. Exchange them, or give other times.")
+    return begins, ends
+
+
 def read_label(text: str) -> tuple[str, str | None]:
     """Read ``KEY=VALUE``, or ``KEY=`` for a label to remove.
 

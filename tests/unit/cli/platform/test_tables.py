@@ -21,7 +21,14 @@ from legato.api.jobs import Event, JobRecord
 from legato.api.pool import Pool, Slot
 from legato.cli.platform import clusters, job_outputs
 from legato.cli.terminal.columns import job_columns
-from legato.cli.terminal.formatting import clean, read_duration, read_moment, render_age, render_sparkline
+from legato.cli.terminal.formatting import (
+    clean,
+    read_duration,
+    read_moment,
+    read_period,
+    render_age,
+    render_sparkline,
+)
 from legato.cli.terminal.output import make_table
 from legato.cli.terminal.top_view import draw_top
 from legato.client.jobs import Job
@@ -911,6 +918,15 @@ def test_moments() -> None:
     assert read_moment("2026-09-21T14:13:20", NOW, "it") == NOW
     with pytest.raises(UsageError, match="2026-03-01"):
         read_moment("2026-13-01", NOW, "it")
+
+
+def test_periods() -> None:
+    assert read_period(None, None, NOW) == (None, None)
+    assert read_period("2h", "1h", NOW) == (NOW - 7200, NOW - 3600)
+    with pytest.raises(UsageError, match="time of --since 2030-01-01 is not in the past"):
+        read_period("2030-01-01", None, NOW)
+    with pytest.raises(UsageError, match="--since 1h is not before --until 2h"):
+        read_period("1h", "2h", NOW)
 
 
 def test_unusual_values_are_rendered() -> None:
