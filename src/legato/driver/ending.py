@@ -224,6 +224,8 @@ def _last_event_of(worker: Worker) -> str:
 
 def _end_succeeded(job: JobFacts) -> None:
     reason = "the program ran to its end"
+    if job.num_steps is not None and job.step < job.num_steps:
+        reason += f", after {job.step} of {job.num_steps} steps"
     told = [worker.trained for worker in job.workers.values() if worker.trained is not None]
     # Of workers that ended while no driver ran, only their membership in a view is known.
     if told and not any(told) and job.current is None and job.spec.guest is None:

@@ -160,6 +160,7 @@ class JobFacts:
         retry_at: slot → when another start may be tried in it.
         best_step: the highest step ever committed; ``best_round`` likewise.
         step: the last committed step, as far as known; lower than ``best_step`` if the job had to begin again.
+        num_steps: all steps of the job, as its workers report; None: not known.
         saved_step: step of the newest checkpoint, as far as known; None: none.
         reported_differences: reports of workers about what differs between them, without duplicates.
         reported_warnings: those of workers, each with the worker that reported it first.
@@ -218,6 +219,7 @@ class JobFacts:
     best_step: int = 0
     best_round: int = 0
     step: int = 0
+    num_steps: int | None = None
     saved_step: int | None = None
     differed_step: int | None = None
     reported_differences: set[str] = field(default_factory=set)

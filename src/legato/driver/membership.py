@@ -373,7 +373,7 @@ class Membership:
         job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
         job.held = job.awaited = frozenset()
         # The program may have changed by now, with other steps.
-        job.num_micro_batches = None
+        job.num_micro_batches = job.num_steps = None
         job.step = 0
         if lost:
             job.resume = True

@@ -196,7 +196,7 @@ def _handle_leaving(job: JobFacts, worker: Worker, leaving: wire.Leaving) -> Non
 
 def _handle_progress(job: JobFacts, worker: Worker, progress: wire.Progress) -> None:
     note_commit(job, worker, step=progress.last_step)
-    job.step = max(job.step, progress.last_step)
+    job.step, job.num_steps = max(job.step, progress.last_step), progress.num_steps
     if job.differed_step is None:
         job.differed_step = progress.differed_step
     if progress.resumed:

@@ -116,7 +116,7 @@ def test_runs_a_job_to_its_end(tmp_path: Path) -> None:
             for step in (1, 2, 3):
                 await stage.orchestra.commit(step)
             await stage.orchestra.until(lambda: stage.driver.status()["step"] == 3)
-            assert await stage.finish() == Outcome("succeeded", 0, "the program ran to its end")
+            assert await stage.finish() == Outcome("succeeded", 0, "the program ran to its end, after 3 of 100 steps")
             assert not driver_file.exists()
             ledger = [json.loads(line) for line in stage.directory.ledger_file.read_text().splitlines()]
             assert [line["step"] for line in ledger] == [1, 2, 3]

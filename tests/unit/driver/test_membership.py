@@ -652,6 +652,15 @@ def test_a_worker_that_trained_decides_the_outcome_of_the_job() -> None:
     assert [end.reason for end in world.ends] == ["the program ran to its end"]
 
 
+def test_a_job_whose_program_leaves_its_loop_early_says_so() -> None:
+    for step, want in ((5, ", after 5 of 9 steps"), (9, "")):
+        world = World(make_world_spec(num_workers=1))
+        world.feed(events.Heard(0, world.bodies[0].hello()))
+        world.feed(events.Heard(0, msgspec.structs.replace(progress(1, step), num_steps=9)))
+        finish(world, 0)
+        assert [end.reason for end in world.ends] == [f"the program ran to its end{want}"]
+
+
 @pytest.mark.parametrize(
     ("exit_code", "is_first"),
     [(3, True), (3, False), (-9, False)],
