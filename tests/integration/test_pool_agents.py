@@ -20,7 +20,7 @@ from tests.ports import find_port
 from legato.client.packing import pack
 
 PROGRAM = ROOT / "tests/integration/programs/slow.py"
-EPOCHS, WAIT_S = 24, 0.25
+EPOCHS, WAIT_S = 48, 0.25
 SETTINGS = {"slots": 1, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
 
 
