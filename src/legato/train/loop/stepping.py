@@ -217,7 +217,7 @@ class Stepper:
         self._is_examined = is_first or is_sampled
         self._turn_counting.begin_step(self._sum_up if is_sampled else None)
         if is_sampled and session.membership.rank == 0:
-            self._find_unprepared()
+            self._find_unprepared(begins_step=True)
         for place, micro_batch in enumerate(micro_batches):
             if group.size > 1 and group.is_broken:
                 self._give_step_up(group)
@@ -267,9 +267,14 @@ class Stepper:
         if session.is_loaded and session.membership.rank == 0 and self._num_passes & (self._num_passes - 1) == 0:
             self._find_unprepared()
 
-    def _find_unprepared(self) -> None:
+    def _find_unprepared(self, *, begins_step: bool = False) -> None:
         state, step = self._session.training_state, self._session.cursor.step
-        for text in self._unprepared.find_changes(sys._getframe(), Prepared(state.things(), state.tensors()), step):
+
+        def held() -> Iterator[torch.Tensor]:
+            return (item.value for item in state.items() if isinstance(item.value, torch.Tensor))
+
+        prepared = Prepared(state.things(), state.tensors(), held)
+        for text in self._unprepared.find_changes(sys._getframe(), prepared, step, begins_step=begins_step):
             self._warn(text)
 
     def _examine_turns(self) -> None:
@@ -281,6 +286,8 @@ class Stepper:
             session.reporter.say(wire.Note(level="warning", text=stale))
         self._warn(attributes.find_counters())
         self._warn(self._turn_counting.find_changes(session.cursor.step + 1, self._sum_up))
+        for text in self._unprepared.end_turns():
+            self._warn(text)
 
     def _sum_up(self) -> dict[str, int]:
         """Return checksums of what the turns of a step do not change; Legato itself takes care of buffers."""

@@ -1,6 +1,7 @@
 """Finds what a program's loop changes and Legato does not transfer, because the program did not prepare it.
 
-These are modules, and copies of a prepared model's parameters in a dict or a list, such as their average.
+These are modules, and copies of a prepared model's parameters in a dict or a list, such as their average. It also finds
+metrics of torchmetrics that the loop updates.
 
 It looks at the variables of the program where the program calls Legato, so it finds what most programs have, not all
 that may exist. Never changes an object.
@@ -8,12 +9,13 @@ that may exist. Never changes an object.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import sysconfig
 import weakref
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -49,34 +51,53 @@ class Prepared:
     Args:
         things: all prepared objects.
         tensors: the parameters and buffers of the models.
+        held: returns all tensors of the prepared objects' state; called only if it matters.
     """
 
-    def __init__(self, things: Iterable[Any], tensors: Iterable[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        things: Iterable[Any],
+        tensors: Iterable[torch.Tensor],
+        held: Callable[[], Iterable[torch.Tensor]] = tuple,
+    ) -> None:
         kept = list(things)
         self.things = {id(thing) for thing in kept}
         self.tensors = {id(tensor) for tensor in tensors}
         models = [thing for thing in kept if isinstance(thing, torch.nn.Module)]
         parameters = [dict(model.named_parameters()) for model in models]
         trained = [{name: each for name, each in own.items() if each.requires_grad} for own in parameters]
+        # One tensor alone may have the name and the shape of a parameter by chance.
         self._shapes: list[_Shapes] = [
-            {name: each.shape for name, each in own.items()} for own in (*parameters, *trained) if own
+            {name: each.shape for name, each in own.items()} for own in (*parameters, *trained) if len(own) > 1
         ]
-        self._memory = {_address_of(each) for model in models for each in (*model.parameters(), *model.buffers())}
+        own = [each for model in models for each in (*model.parameters(), *model.buffers())]
+        self._most = 2 * len(own)
+        self._memory = {_address_of(each) for each in own}
+        self._held = held
+        self._known: set[int] | None = None
 
     def is_copied_in(self, value: Any) -> bool:
-        """Return whether a container has copies of all parameters of a model, or of all that train."""
-        if not self._shapes or len(value) < min(map(len, self._shapes)):
+        """Return whether a container has copies of all parameters of a model, or of all that train.
+
+        And none of its tensors is part of a prepared object's state.
+        """
+        # The program may have containers with millions of other things.
+        if not any(len(own) <= len(value) <= self._most for own in self._shapes):
             return False
         parts = list(value.values()) if isinstance(value, dict) else list(value)
         if not all(isinstance(part, torch.Tensor) and _has_values(part) for part in parts):
             return False
-        if any(_address_of(part) in self._memory for part in parts):
-            return False
-        if not isinstance(value, dict):
+        if isinstance(value, dict):
+            named = {str(name).removeprefix("module."): part.shape for name, part in value.items()}
+            is_copy = any(own.items() <= named.items() for own in self._shapes)
+        else:
             shapes = [part.shape for part in parts]
-            return len(parts) > 1 and any(shapes == list(own.values()) for own in self._shapes)
-        named = {str(name).removeprefix("module."): part.shape for name, part in value.items()}
-        return any(own.items() <= named.items() for own in self._shapes)
+            is_copy = any(shapes == list(own.values()) for own in self._shapes)
+        if not is_copy or any(_address_of(part) in self._memory for part in parts):
+            return False
+        if self._known is None:
+            self._known = {id(tensor) for tensor in self._held()}
+        return self._known.isdisjoint(map(id, parts))
 
 
 class _Seen(NamedTuple):
@@ -87,6 +108,7 @@ class _Seen(NamedTuple):
         parts: the module; of a container these tensors.
         place: its id.
         step: of the look.
+        stays: a container had the same tensors after the turns of that step.
         lasts: a container was the same at two looks with a step between them.
     """
 
@@ -94,11 +116,14 @@ class _Seen(NamedTuple):
     parts: list[weakref.ref[Any]]
     place: int
     step: int
+    stays: bool = False
     lasts: bool = False
 
 
 class Unprepared:
     """What the program has in its variables besides the objects that it has prepared. Warns once of each.
+
+    It gives advice only. So an object that raises an error when it is looked at ends a look, and nothing else.
 
     Args:
         device: of the job.
@@ -107,47 +132,68 @@ class Unprepared:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._seen: dict[str, _Seen] = {}
+        self._updates: dict[str, tuple[weakref.ref[torch.nn.Module], dict[str, int]]] = {}
         self._named: set[str] = set()
 
-    def find_changes(self, frame: FrameType | None, prepared: Prepared, step: int) -> list[str]:
+    def find_changes(
+        self, frame: FrameType | None, prepared: Prepared, step: int, *, begins_step: bool = False
+    ) -> list[str]:
         """Return a warning for each thing that was not prepared and has changed since an earlier call.
 
         Args:
             frame: called by the program.
             prepared: what the program has prepared.
             step: number of complete steps.
+            begins_step: the turns of a step follow, and then `end_turns`.
         """
         warnings: list[str] = []
-        if len(self._named) >= _MOST_WARNINGS:
-            return warnings
-        before, self._seen = self._seen, {}
-        for name, thing in _find(frame, prepared):
-            is_module = isinstance(thing, torch.nn.Module)
-            pairs = [*(_tensors_of(thing, prepared.tensors) if is_module else _tensors_in(thing))]
-            parts = [weakref.ref(part) for part in ([thing] if is_module else [tensor for _, tensor in pairs])]
-            seen, old = _Seen(checksums(pairs, self._device), parts, id(thing), step), before.get(name)
-            is_same = old is not None and _is_same(name, old, seen, is_module=is_module)
-            lasts = old is not None and not is_module and (old.lasts or (is_same and step > old.step))
-            self._seen[name] = seen._replace(lasts=lasts)
-            if old is None or name in self._named or not (is_same or old.lasts):
-                continue
-            changed = next((key for key, total in old.sums.items() if seen.sums.get(key, total) != total), None)
-            if changed is not None:
-                self._named.add(name)
-                warnings.append(_warn_of_module(name, thing, changed) if is_module else _warn_of_copy(name, thing))
+        before, self._seen, self._updates = self._seen, {}, {}
+        with contextlib.suppress(Exception):
+            for name, thing in _find(frame, prepared):
+                if len(self._named) >= _MOST_WARNINGS:
+                    break
+                is_module = isinstance(thing, torch.nn.Module)
+                if is_module and begins_step and (updates := _updates_of(thing)):
+                    self._updates[name] = weakref.ref(thing), updates
+                pairs = [*(_tensors_of(thing, prepared.tensors) if is_module else _tensors_in(thing))]
+                parts = [weakref.ref(part) for part in ([thing] if is_module else [tensor for _, tensor in pairs])]
+                seen, old = _Seen(checksums(pairs, self._device), parts, id(thing), step), before.get(name)
+                is_same = old is not None and _is_same(name, old, seen)
+                lasts = old is not None and not is_module and (old.lasts or (is_same and step > old.step))
+                self._seen[name] = seen._replace(lasts=lasts)
+                if old is None or name in self._named or not (is_same or old.lasts):
+                    continue
+                changed = next((key for key, total in old.sums.items() if seen.sums.get(key, total) != total), None)
+                if changed is not None:
+                    self._named.add(name)
+                    warnings.append(_warn_of_module(name, thing, changed) if is_module else _warn_of_copy(name, thing))
+        return warnings
+
+    def end_turns(self) -> list[str]:
+        """Return a warning for each metric that the turns of a step have updated. Call it before the step completes."""
+        warnings: list[str] = []
+        with contextlib.suppress(Exception):
+            for name, seen in self._seen.items():
+                self._seen[name] = seen._replace(stays=all(part() is not None for part in seen.parts))
+            for name, (reference, updates) in self._updates.items():
+                metric = reference()
+                if metric is not None and name not in self._named and _updates_of(metric) != updates:
+                    self._named.add(name)
+                    warnings.append(_warn_of_metric(name, metric))
+        self._updates = {}
         return warnings
 
 
-def _is_same(name: str, old: _Seen, new: _Seen, *, is_module: bool) -> bool:
+def _is_same(name: str, old: _Seen, new: _Seen) -> bool:
     """Return whether a module or container is the one of an earlier look, and not another one that every step makes.
 
-    A program may replace the tensors of a container. Then only the id of the container shows it, which another one may
-    get later: attributes, such as ``average.shadow``, are seldom made again in each step, variables often are.
+    A program may replace the tensors of a container, such as ``average.shadow``, after each step. Then only the id of
+    the container shows it, which another one may get later: one that each turn makes again.
     """
     # References are compared as what they refer to, and tensors one number after the other.
     if len(old.parts) == len(new.parts) and all(a() is b() for a, b in zip(old.parts, new.parts, strict=True)):
         return True
-    return not is_module and "." in name and old.place == new.place
+    return old.stays and "." in name and old.place == new.place
 
 
 def _warn_of_module(name: str, module: torch.nn.Module, changed: str) -> str:
@@ -164,6 +210,26 @@ def _warn_of_copy(name: str, container: Any) -> str:
         f"given to run.prepare. {_LOST} Keep it in a module, or in an object with state_dict() and load_state_dict(), "
         "pass that to run.prepare(...), and change it under `if run.stepped:`."
     )
+
+
+def _warn_of_metric(name: str, metric: torch.nn.Module) -> str:
+    return (
+        f"The loop updates the metric {name} ({type(metric).__name__}) in its turns: each worker counts its own "
+        "micro-batches only, so the number depends on the workers. Compute it for each micro-batch, such as by "
+        "torchmetrics.functional, pass it to run.note(...), and read run.notes under `if run.stepped:`. For a "
+        "validation set, pass functions as metrics to run.evaluate."
+    )
+
+
+def _updates_of(module: torch.nn.Module) -> dict[str, int]:
+    """Return how often each metric of torchmetrics in a module was updated since it was reset, by its path."""
+    # A collection has no such count, and asking it for its state changes it.
+    metrics = (
+        (path, part)
+        for path, part in module.named_modules()
+        if hasattr(type(part), "update_count") and hasattr(type(part), "metric_state")
+    )
+    return {path: part.update_count for path, part in metrics}
 
 
 def _tensors_of(module: torch.nn.Module, prepared: Container[int]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -198,7 +264,8 @@ def _address_of(tensor: torch.Tensor) -> int | None:
 
 
 def _has_values(tensor: torch.Tensor) -> bool:
-    return not is_lazy(tensor) and tensor.layout == torch.strided and tensor.device.type != "meta"
+    is_plain = tensor.layout == torch.strided and not tensor.is_nested
+    return is_plain and not is_lazy(tensor) and tensor.device.type != "meta"
 
 
 def _find(frame: FrameType | None, prepared: Prepared) -> Iterator[tuple[str, Any]]:

@@ -64,7 +64,7 @@ def warnings_of(
             run.backward(cross_entropy(model(inputs), targets))
             optimizer.step()
             optimizer.zero_grad()
-            if run.stepped and isinstance(thing, AveragedModel | Shadow):
+            if run.stepped and isinstance(thing, AveragedModel | Shadow | Metric):
                 thing.update_parameters(model)
     lines = capfd.readouterr().err.splitlines()
     return [line.removeprefix("legato: warning: ") for line in lines if line.startswith("legato: warning: ")]
@@ -139,6 +139,25 @@ def test_an_average_in_a_prepared_object_is_none_of_these(capfd: pytest.CaptureF
     assert warnings_of(capfd, Shadow, nothing, prepares=True) == []
 
 
+def test_an_average_that_a_prepared_object_holds_is_none_of_these() -> None:
+    model = nn.Linear(6, 2)
+    average = copies_of(model)
+    assert Prepared([model], model.parameters()).is_copied_in(average)
+    assert not Prepared([model], model.parameters(), lambda: average).is_copied_in(average)
+
+
+class Box:
+    fast: dict[str, torch.Tensor] | None = None
+
+
+def test_copies_that_each_turn_puts_into_an_attribute_give_no_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    def in_turn(run: Any, thing: Any, model: nn.Module) -> None:
+        for _ in range(2):
+            thing.fast = {name: each.detach() - 0.1 for name, each in model.named_parameters()}
+
+    assert warnings_of(capfd, lambda _: Box(), in_turn) == []
+
+
 def test_an_average_in_a_list_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     def update(run: Any, thing: Any, model: nn.Module) -> None:
         for mine, theirs in zip(thing, model.parameters(), strict=True):
@@ -181,6 +200,54 @@ def test_copies_that_each_turn_makes_and_views_of_the_model_give_no_warning(capf
     assert warnings_of(capfd, make, in_turn) == []
 
 
+class Metric(nn.Module):
+    """What Legato sees of a metric of torchmetrics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_updates = 0
+
+    @property
+    def update_count(self) -> int:
+        return self.num_updates
+
+    @property
+    def metric_state(self) -> dict[str, torch.Tensor]:
+        raise AssertionError("to read the state of a collection changes it")
+
+    def update(self) -> None:
+        self.num_updates += 1
+
+    def update_parameters(self, _: nn.Module) -> None:
+        self.update()
+
+
+def test_a_metric_that_the_loop_updates_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    (warning,) = warnings_of(
+        capfd, lambda model: {"train": Metric()}, lambda run, thing, model: thing["train"].update()
+    )
+    assert "updates the metric thing['train'] (Metric) in its turns: each worker counts its own" in warning
+
+
+def test_a_metric_that_is_updated_once_per_step_gives_no_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    assert warnings_of(capfd, lambda _: Metric(), nothing) == []
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda: [torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])] * 6,
+        type("Odd", (nn.Module,), {"update_count": property(lambda self: 1 / 0), "metric_state": 0}),
+    ],
+    ids=["nested tensors", "an error"],
+)
+def test_what_cannot_be_looked_at_does_not_end_the_training(
+    odd: Callable[[], Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert warnings_of(capfd, lambda model: odd(), nothing) == []
+
+
 class Wrapper(torch.Tensor):
     """A tensor without memory of its own, as quantized and distributed tensors are."""
 
@@ -195,8 +262,9 @@ class Wrapper(torch.Tensor):
 
 def test_tensors_without_memory_of_their_own_are_no_copies() -> None:
     wrapped = Wrapper()
-    prepared = Prepared([nn.Linear(1, 3)], [wrapped])
-    assert not prepared.is_copied_in([wrapped, wrapped])
+    prepared = Prepared([nn.BatchNorm1d(3)], [wrapped])
+    assert prepared.is_copied_in([torch.ones(3), torch.ones(3)])
+    prepared.is_copied_in([wrapped, wrapped])
 
 
 def train(num_turns: int) -> None:
