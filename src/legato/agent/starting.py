@@ -4,6 +4,9 @@
 `AgentOrder` as a line, starts the agent, which outlives this process, and writes `Reply`. It ends when its input ends:
 until then the ssh connection forwards a port to the driver, and an agent that dies is started again.
 
+With ``--again`` the driver knows the machine from an earlier connection, and the facts have only its address. So the
+agent learns the new port before the driver counts the machine as lost.
+
 With ``--step`` it ends when the agent does, because Slurm kills the processes of a step when its command ends. Slurm
 sends signals to this command only; it reports them to the driver by a line `SIGNAL` with the signal's name.
 """
@@ -127,7 +130,7 @@ def _name_addresses() -> str:
 
 
 def find_facts(options: argparse.Namespace) -> Facts:
-    """Return the facts of this machine. Takes seconds, because it imports torch in another process.
+    """Return the facts of this machine. Without ``--again`` it takes seconds: another process imports torch.
 
     Args:
         options: of the command line.
@@ -138,6 +141,8 @@ def find_facts(options: argparse.Namespace) -> Facts:
             address = find_address(options.toward, None, is_inside=False)
         else:
             address = find_address(options.network, os.environ.get("SSH_CONNECTION"))
+        if options.again:
+            return Facts(address=address)
         _check_gpus(options.gpus)
         found = ask_python(executable, os.environ)
     except LegatoError as error:
@@ -188,6 +193,7 @@ def main() -> int:
     parser.add_argument("--python")
     parser.add_argument("--network")
     parser.add_argument("--step", action="store_true")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--toward", metavar="ADDRESS")
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--sees", nargs=2, metavar=("FILE", "SHA256"))

@@ -66,31 +66,39 @@ class CommandStarter(ABC):
         self._door = door
         self._facts: dict[str, Facts] = {}
         self._is_known = {node: asyncio.Event() for node in self._slots}
+        self._started: set[str] = set()
 
     @abstractmethod
     def connect(self, node: str) -> AgentConnection:
         """Return a new connection to a machine, not open yet."""
 
+    def list_again(self, node: str) -> list[str]:
+        """Return the option that spares a machine whose agent was started before to look at its Python and torch.
+
+        That takes seconds. The driver would count a machine as lost that has only lost its connection.
+        """
+        return ["--again"] if node in self._started else []
+
     async def keep(self, node: str, secret: str, refuse: Callable[[str], None]) -> None:
         """Keep the agent of a machine started and its connection open, until cancelled; see `Starter.keep`."""
         if node not in self._slots:
             return  # of an earlier driver with other machines: its agent ends when its lease is over
-        said, wait_s, has_started = "", _RETRY_S, False
+        said, wait_s = "", _RETRY_S
         try:
             while True:
                 connection = self.connect(node)
                 try:
                     if await self._hold(connection, node, secret):
-                        has_started, wait_s = True, _RETRY_S
+                        wait_s = _RETRY_S
                 except UnfitError as error:
-                    if not has_started:
+                    if node not in self._started:
                         refuse(str(error))
                         return
                     # It was fit before, and its agent may still run: the machine may only be busy.
                     _log.warning("Cannot connect to %s again: %s. Legato tries again", node, error)
                 if connection.is_over:
                     return
-                if not has_started:
+                if node not in self._started:
                     if connection.trouble != said:
                         said = connection.trouble
                         refuse(said)
@@ -123,9 +131,12 @@ class CommandStarter(ABC):
         facts = await connection.read(Facts)
         if facts is None:
             return False
-        self._facts[node] = facts
-        await self.check(node, facts)
-        self._is_known[node].set()
+        if node not in self._started:
+            self._facts[node] = facts
+            await self.check(node, facts)
+            self._is_known[node].set()
+        elif facts.error is not None:
+            raise UnfitError(facts.error)
         urls = await connection.find_urls()
         if urls is None:
             return False
@@ -143,6 +154,8 @@ class CommandStarter(ABC):
         reply = await connection.read(Reply)
         if reply is not None and reply.error is not None:
             raise UnfitError(reply.error)
+        if reply is not None:
+            self._started.add(node)
         return reply is not None
 
     async def check(self, node: str, facts: Facts) -> None:

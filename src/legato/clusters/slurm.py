@@ -314,6 +314,7 @@ class SlurmStarter(CommandStarter):
         # The step shares the CPUs, the memory and the GPUs of the node with other steps.
         command += ["--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--unbuffered"]
         command += [sys.executable, "-m", "legato.agent.starting", "--step", "--toward", self._address]
+        command += self.list_again(node)
         command += [] if self._python is None else ["--python", self._python]
         command += [] if allocation.network is None else ["--network", allocation.network]
         # The variable chooses the devices, for example the CPU.

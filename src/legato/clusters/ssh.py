@@ -154,7 +154,7 @@ class SshStarter(CommandStarter):
     def connect(self, node: str) -> AgentConnection:
         """Return a new connection to a machine, not open yet."""
         name = self._hosts[node].name
-        remote = [sys.executable, "-m", "legato.agent.starting"]
+        remote = [sys.executable, "-m", "legato.agent.starting", *self.list_again(node)]
         remote += [] if self._python is None else ["--python", self._python]
         remote += [] if self._network is None else ["--network", self._network]
         options = [word for option in _OPTIONS for word in ("-o", option)]

@@ -238,13 +238,15 @@ async def test_a_machine_that_says_nothing_keeps_no_other_one_from_training(bed:
 
 
 @in_loop
-async def test_a_connection_that_breaks_is_made_again_without_a_refusal(bed: Bed) -> None:
-    first = f"[ $(wc -l < {bed.orders('a')}) = 1 ] && exit 1"
-    bed.let_say("a", *bed.start("a"), first, "cat > /dev/null")
-    async with bed.keep("a"):
-        await wait_until(lambda: len(bed.read_orders("a")) == 2)
-    assert bed.read_orders("a")[0] == bed.read_orders("a")[1]
-    assert bed.refusals == {"a": []}
+async def test_a_connection_that_breaks_is_made_again_without_a_refusal_and_asks_only_for_the_address(bed: Bed) -> None:
+    bed.let_train("a")
+    bed.let_say("b", 'case "$*" in *--again*)', *bed.start("b", Facts(address="10.0.0.3")), "cat > /dev/null;;",
+                "*)", *bed.start("b"), "exit 1;;", "esac")  # fmt: skip
+    async with bed.keep("a", "b"):
+        await wait_until(lambda: len(bed.read_orders("b")) == 2)
+    first, second = bed.read_orders("b")
+    assert (first.address, second) == ("10.0.0.1", msgspec.structs.replace(first, address="10.0.0.3"))
+    assert bed.refusals == {"a": [], "b": []}
 
 
 @in_loop

@@ -1,4 +1,4 @@
-"""The command that starts an agent in a step of Slurm, which sends its signals to this command only."""
+"""The command that starts an agent by ssh, or in a step of Slurm, which sends its signals to this command only."""
 
 from __future__ import annotations
 
@@ -30,3 +30,10 @@ def test_a_step_reports_signals_and_lives_on(tmp_path: Path) -> None:
             assert process.stdout.readline().decode().strip() == f"{SIGNAL}{number.name}"
         process.stdin.close()
         assert process.wait() == 0
+
+
+def test_a_machine_that_is_known_says_its_address_and_looks_at_no_torch(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "legato.agent.starting", "--again", "--network", "127.0.0.0/8"]
+    nothing = ["--python", str(tmp_path / "nothing")]
+    done = subprocess.run([*command, *nothing], input=b"", capture_output=True, check=True)
+    assert msgspec.json.decode(done.stdout, type=Facts) == Facts(address="127.0.0.1")
