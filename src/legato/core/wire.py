@@ -46,6 +46,7 @@ class Hello(Message, frozen=True):
         protocol: `PROTOCOL` of its release.
         proves: it can prove to its peers that it belongs to the job, with the ``peer_secret`` of `Welcome`.
         eases_in: it knows `View.newcomers`; False: the worker runs an earlier release.
+        boot: the id of its machine's boot; "": unknown, or the worker runs an earlier release.
     """
 
     worker: int
@@ -59,6 +60,7 @@ class Hello(Message, frozen=True):
     protocol: int = 0
     proves: bool = False
     eases_in: bool = False
+    boot: str = ""
 
 
 class Warm(Message, frozen=True):

@@ -61,6 +61,7 @@ class Worker:
     node: str = ""
     proves: bool = False
     eases_in: bool = False
+    boot: str = ""
     pid: int | None = None
     away: bool = False
     view: int = 0

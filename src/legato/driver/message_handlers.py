@@ -92,7 +92,7 @@ def _handle_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
         return
     fresh = worker.phase is WorkerPhase.STARTING
     worker.host, worker.node, worker.pid = hello.host, hello.node, hello.pid
-    worker.proves, worker.eases_in = hello.proves, hello.eases_in
+    worker.proves, worker.eases_in, worker.boot = hello.proves, hello.eases_in, hello.boot
     worker.repeats = worker.saved
     view = hello.current
     took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)

@@ -196,7 +196,7 @@ def _decide_first(job: JobFacts) -> Change | None:
     waited_s = job.now - min(worker.since for worker in warm)
     if coming and waited_s < job.spec.form_patience_s:
         return None
-    if (change := _decide_family(job, warm, _find_usual(job, warm))) is not None:
+    if (change := _decide_address(job, warm, [], _find_usual(job, warm))) is not None:
         return change
     reference = job.reference or warm[0].fingerprint
     for worker in warm:
@@ -212,7 +212,7 @@ def _decide_joining(job: JobFacts) -> Change | None:
     if job.current is None or job.ending or job.state not in _DECIDING:
         return None
     joining = [worker for worker in _warm(job) if worker.slot in job.wanted]
-    return _decide_family(job, joining, job.current.members[0].host)
+    return _decide_address(job, joining, job.members(), job.current.members[0].host)
 
 
 def _is_ipv6(host: str) -> bool:
@@ -227,21 +227,44 @@ def _find_usual(job: JobFacts, workers: list[Worker]) -> str:
     return max(hosts, key=lambda host: (counted[_is_ipv6(host)], _is_ipv6(host) is is_stores))
 
 
-def _decide_family(job: JobFacts, workers: list[Worker], usual: str) -> Change | None:
-    """Return what happens to a worker whose address is of another family than ``usual``: gloo connects no such two."""
-    for worker in workers:
-        if _is_ipv6(worker.host) is _is_ipv6(usual):
+def _decide_address(job: JobFacts, workers: list[Worker], others: list[Worker], usual: str) -> Change | None:
+    """Return what happens to a worker at whose address ``others``, or those before it, cannot reach it.
+
+    Its address is of another family than ``usual``, or another machine has the same one.
+    """
+    for index, worker in enumerate(workers):
+        reason = _explain_family(worker, usual) or _explain_twin(worker, [*others, *workers[:index]])
+        if reason is None:
             continue
-        families = ("IPv6", "IPv4") if _is_ipv6(worker.host) else ("IPv4", "IPv6")
         node = node_of(worker.slot)
-        reason = (
-            f"node {node} announces the {families[0]} address {worker.host}, and the others {families[1]} addresses "
-            f"such as {usual}. Name their network with --network of 'legato agent' there or of 'legato run', or on a "
-            "server's machine with its setting network"
-        )
         if any(node_of(member.slot) == node for member in job.members()):
             return Refuse(worker.number, reason)  # the node's address has changed since these began
         return LeaveOut(node, reason)
+    return None
+
+
+def _explain_family(worker: Worker, usual: str) -> str | None:
+    """Explain that a worker's address is of another family than ``usual``: gloo connects no such two."""
+    if _is_ipv6(worker.host) is _is_ipv6(usual):
+        return None
+    families = ("IPv6", "IPv4") if _is_ipv6(worker.host) else ("IPv4", "IPv6")
+    return (
+        f"node {node_of(worker.slot)} announces the {families[0]} address {worker.host}, and the others {families[1]} "
+        f"addresses such as {usual}. Name their network with --network of 'legato agent' there or of 'legato run', or "
+        "on a server's machine with its setting network"
+    )
+
+
+def _explain_twin(worker: Worker, others: list[Worker]) -> str | None:
+    """Explain that another machine has a worker's address too, such as that of a bridge for containers."""
+    for other in others:
+        if other.host == worker.host and "" != other.boot != worker.boot != "":
+            return (
+                f"node {node_of(worker.slot)} announces the address {worker.host}, and so does node "
+                f"{node_of(other.slot)}, which is another machine. Name a network in which each machine has an address "
+                "of its own with --network of 'legato agent' on both or of 'legato run', or on a server's machine with "
+                "its setting network"
+            )
     return None
 
 

@@ -445,6 +445,36 @@ def test_a_job_whose_minimum_needs_machines_of_both_families_begins_elsewhere() 
     assert job.exit_code == EXIT_NOWHERE and "announces the IPv6 address" in job.refusals["b"]
 
 
+@pytest.mark.parametrize(
+    ("boots", "left_out"),
+    [
+        ({"a": "1", "b": "2"}, "b"),
+        ({"a": "1", "b": "1"}, ""),
+        ({"a": "1", "b": ""}, ""),
+    ],
+    ids=["two machines", "two agents on one machine", "unknown"],
+)
+def test_a_machine_with_the_address_of_another_one_is_left_out(boots: dict[str, str], left_out: str) -> None:
+    world = NodesWorld(("a/0", "a/1", "b/0"), min_workers=1)
+    world.boots = boots
+    give_addresses(world, {"a": "172.17.0.1", "b": "172.17.0.1"})
+    for body in world.bodies.values():
+        body.boot = boots[node_of(body.slot)]
+    world.calm(5)
+    job = job_of(world)
+    assert "".join(job.refusals) == left_out and len(members_of(world)) == (2 if left_out else 3)
+    assert not left_out or told(world, "refused")[0].startswith(
+        "the job continues without node b: node b announces the address 172.17.0.1, and so does node a, which is "
+        "another machine. Name a network in which each machine has an address of its own with --network"
+    )
+    # So is one that joins a job that trains.
+    world.boots["c"] = "3"
+    world.hosts["c"] = "172.17.0.1"
+    world.feed(events.SlotsAssigned(("a/0", "a/1", "c/0"), "more", max_workers=3))
+    world.calm(5)
+    assert "c" in job.refusals and set(members_of(world)) == {0, 1} and not told(world, "broken")
+
+
 @pytest.mark.parametrize("pairs", [[(1, 0)], [(1, 99)]])
 def test_workers_that_cannot_connect_are_named_with_their_nodes(pairs: list[tuple[int, int]]) -> None:
     world = make_world("a/0", "b/0", min_workers=2, max_breaks=3)

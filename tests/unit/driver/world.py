@@ -59,6 +59,7 @@ class Body:
     connected: bool = False
     last_beat: float = 0.0
     host: str = "h"
+    boot: str = ""
     inbox: list[wire.DriverMessage] = field(default_factory=list)
     outbox: list[wire.Message] = field(default_factory=list)
 
@@ -82,6 +83,7 @@ class Body:
             phase=self.phase,
             num_rounds=self.num_rounds,
             eases_in=not self.is_old,
+            boot=self.boot,
         )
 
 
@@ -95,6 +97,7 @@ class World:
         self.now = 100.0
         self.bodies: dict[int, Body] = {}
         self.hosts: dict[str, str] = {}  # node → address of its workers
+        self.boots: dict[str, str] = {}  # node → the boot of its machine
         self.engine_events: list[EngineEvent] = []
         self.snapshot: events.MembershipSnapshot | None = None
         self.records: list[events.Record] = []
@@ -138,7 +141,9 @@ class World:
                     assert self.snapshot is not None
                     assert worker < self.snapshot.next_worker, "started before it was journaled"
                     assert all(body.slot != slot for body in self.bodies.values()), f"slot {slot} has two workers"
-                    self.bodies[worker] = Body(worker, slot, host=self.hosts.get(node_of(slot), "h"))
+                    self.bodies[worker] = Body(
+                        worker, slot, host=self.hosts.get(node := node_of(slot), "h"), boot=self.boots.get(node, "")
+                    )
                     self.engine_events.append(Started(worker, worker))
                 case events.StopWorker(worker=worker, force=force):
                     if worker in self.bodies:

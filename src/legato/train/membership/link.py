@@ -30,6 +30,7 @@ from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED
 from legato.core.view import View
 from legato.system.clocks import read_boot_clock
 from legato.system.door_client import connect_to_door
+from legato.system.processes import boot_id
 from legato.system.tls import explain_tls_error
 from legato.train.membership.outbox import Outbox
 
@@ -229,6 +230,7 @@ class Link:
             protocol=wire.PROTOCOL,
             proves=True,
             eases_in=True,
+            boot=boot_id(),
         )
         self._term_here = 0
         address = self._read_address()

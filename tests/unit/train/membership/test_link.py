@@ -19,6 +19,7 @@ from legato.core import wire
 from legato.core.errors import ProgramError
 from legato.core.view import View
 from legato.system.certificates import Certificate, make_door_certificate
+from legato.system.processes import boot_id
 from legato.system.tls import load_certificate, make_server_context
 from legato.train.membership import link as link_module
 from legato.train.membership import outbox as outbox_module
@@ -479,7 +480,8 @@ def test_a_worker_keeps_looking_for_its_driver_while_only_an_earlier_one_answers
     lead = open_door(term=5)
     link = Link(tmp_path / "driver.json", 0, HOST)
     link.open()
-    assert lead.await_heard(wire.Hello)[0].term == 0
+    (hello,) = lead.await_heard(wire.Hello)
+    assert (hello.term, hello.boot) == (0, boot_id()) and hello.boot
     stale = open_door(term=4)
     lead.shut()
     link.send(wire.Saved(step=3, path="step-3"))
