@@ -84,13 +84,19 @@ def find_address(network: str | None, connection: str | None, *, is_inside: bool
         connection: the variable ``SSH_CONNECTION``: address and port of the client, then of the server.
 
     Raises:
-        UsageError: there is no such address.
+        UsageError: there is no such address, or other machines cannot use it.
     """
     if network is None:
         words = (connection or "").split()
         if len(words) != 4:
             raise UsageError("ssh does not say to which of its addresses it connected: name the network by --network")
-        return words[2].removeprefix("::ffff:")
+        found = words[2].removeprefix("::ffff:")
+        if ":" in found and ipaddress.ip_address(found).is_link_local:
+            raise UsageError(
+                f"ssh connected to its link-local address {found}, at which other machines cannot reach it. "
+                f"{_name_addresses()}. Add it by --network, or name the host by another address"
+            )
+        return found
     wanted = ipaddress.ip_network(network, strict=False)
     family = socket.AF_INET if wanted.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -46,7 +46,10 @@ def test_hosts_that_cannot_be_read_are_refused(text: str, told: str) -> None:
 def test_a_machine_is_reached_where_ssh_reaches_it_or_in_the_network() -> None:
     assert find_address(None, "10.0.0.1 50000 10.0.0.2 22") == "10.0.0.2"
     assert find_address(None, "::ffff:10.0.0.1 50000 ::ffff:10.0.0.2 22") == "10.0.0.2"
+    assert find_address(None, "fd00::1 50000 fd00::2 22") == "fd00::2"
     assert find_address("127.0.0.0/8", None) == "127.0.0.1"
+    with pytest.raises(UsageError, match=r"link-local address fe80::2%eth0.* its addresses are .*--network"):
+        find_address(None, "fe80::1%eth0 50000 fe80::2%eth0 22")
     with pytest.raises(UsageError, match="--network"):
         find_address(None, None)
     with pytest.raises(UsageError, match=r"203\.0\.113\.0/24.* its addresses are 127\.0\.0\.1 \(lo\)"):
