@@ -294,11 +294,16 @@ class LoaderProcesses:
         busy = (
             "" if what is None else f" with micro-batch {what.index} of step {what.step} in epoch {what.epoch} to load"
         )
-        return DataError(
-            f"Cannot load data: {process.process.name} (pid {process.process.pid}) {how}{busy}. "
-            "If it was killed for memory, take fewer loader processes or a lower prefetch_factor; "
-            "with num_workers=0 errors of the data set show themselves here."
-        )
+        who = f"{process.process.name} (pid {process.process.pid} on machine {socket.gethostname()})"
+        # A process that writes to a mapped file for which the folder has no room is ended by this signal.
+        if code == -signal.SIGBUS:
+            advice = f"{_SHARED} may have no room. {_MORE_SHARED_MEMORY}"
+        else:
+            advice = (
+                "If it was killed for memory, take fewer loader processes or a lower prefetch_factor; "
+                "with num_workers=0 errors of the data set show themselves here."
+            )
+        return DataError(f"Cannot load data: {who} {how}{busy}. {advice}")
 
 
 _living: Final[weakref.WeakSet[LoaderProcesses]] = weakref.WeakSet()

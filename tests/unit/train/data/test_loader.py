@@ -479,14 +479,19 @@ def test_a_batch_that_cannot_be_sent_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "told"),
-    [(lambda: os.kill(os.getpid(), signal.SIGKILL), "ended by SIGKILL"), (lambda: os._exit(7), "exited with 7")],
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "ended by SIGKILL(?=.*killed for memory, take fewer loader)"),
+        (lambda: os.kill(os.getpid(), signal.SIGBUS), "ended by SIGBUS(?=.*/dev/shm may have no room. Enlarge it)"),
+        (lambda: os._exit(7), "exited with 7"),
+    ],
 )
-def test_a_loader_process_that_dies_is_reported(failure: Callable[[], None], told: str) -> None:
+def test_a_loader_process_that_dies_is_reported_with_its_machine(failure: Callable[[], None], told: str) -> None:
     order = Order(40, LAYOUT, seed=3, shuffle=False)
     with closing(Loader(Failing(failure), order, seed=3, num_workers=1, prefetch_factor=1)) as loader:
         loader.follow(iter(keys_of(order)))
         loader.take()
-        with pytest.raises(DataError, match=rf"legato-loader-0 \(pid \d+\) .*{told} with micro-batch 1 of step 0"):
+        who = rf"legato-loader-0 \(pid \d+ on machine {socket.gethostname()}\)"
+        with pytest.raises(DataError, match=rf"{who} .*{told} with micro-batch 1 of step 0"):
             loader.take()
         with pytest.raises(DataError, match="Cannot load data"):
             loader.take()
