@@ -122,11 +122,12 @@ def check_answer(answer: httpx.Response, told: str) -> None:
     if answer.is_success:
         return
     is_unknown, kind = answer.status_code == httpx.codes.UNAUTHORIZED, ""
-    with contextlib.suppress(ValueError, AttributeError):
+    why = f"what answers there is no server of this release (HTTP {answer.status_code})"
+    with contextlib.suppress(ValueError, AttributeError, LookupError, TypeError):
         body = answer.json()
         kind = str(body.get("type"))
-        told = f"{told}: {str(body.get('detail', answer.status_code))[:1000]}"
+        why = str(body["detail"])[:1000]
     is_temporary = answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error
     if is_temporary or (is_unknown and kind != f"{PREFIX}unauthenticated"):
         raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
-    raise (Unauthenticated if is_unknown else UsageError)(told.rstrip(".") + ".")
+    raise (Unauthenticated if is_unknown else UsageError)(f"{told}: {why.rstrip('.')}.")

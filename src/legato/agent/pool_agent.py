@@ -52,6 +52,7 @@ from legato.system.tls import (
     fingerprint,
     is_about_name,
     is_loopback,
+    is_without_tls,
     keep_first,
     make_client_context,
 )
@@ -366,6 +367,10 @@ class PoolAgent:
             return None
         if is_about_name(found):
             return f"{explain_tls_error(found)}. Use another name of the server, or add this one to its allowed_hosts."
+        if is_without_tls(found) and not self._state.ca and self._pin in ("", _PLAIN):
+            return (
+                f"{explain_tls_error(found)}. Correct the port in --connect, or write http:// if the server has no TLS."
+            )
         return (
             f"{explain_tls_error(found)}. Another program may answer at this address: nothing was sent to it. If the "
             "server has another certificate authority now, join with a new token."
@@ -428,7 +433,9 @@ class PoolAgent:
         if self._state.network:
             self._address = await asyncio.to_thread(_find_in_network, self._state.network)
         elif not self._address:
-            self._note_address(await http.get(f"{self._url}/healthz"))
+            # Read before the body: a server, or a proxy, may close the connection after its answer.
+            async with http.stream("GET", f"{self._url}/healthz") as answer:
+                self._note_address(answer)
 
     def _note_address(self, answer: httpx.Response) -> None:
         """Take the address from which this machine has reached the server.
@@ -436,8 +443,9 @@ class PoolAgent:
         If the server has IPv4 and IPv6 addresses, the next connection may be of the other family: the first address is
         kept then, as long as this machine has it, because jobs use it.
         """
-        stream = answer.extensions.get("network_stream")
-        found = None if stream is None else stream.get_extra_info("client_addr")
+        found, stream = None, answer.extensions.get("network_stream")
+        with contextlib.suppress(OSError):  # it is closed
+            found = None if stream is None else stream.get_extra_info("client_addr")
         if self._state.network or not found:
             return
         address = str(found[0])

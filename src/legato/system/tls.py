@@ -34,6 +34,7 @@ _FETCH_LIMIT_S: Final = 10.0
 _MAX_PEM_BYTES: Final = 2**16
 _WRONG_NAME: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _WRONG_TIME: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+_NO_TLS: Final = "WRONG_VERSION_NUMBER"  # what OpenSSL makes of an answer of another protocol
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -212,11 +213,18 @@ def is_about_name(error: ssl.SSLError | None) -> bool:
     return getattr(error, "verify_code", 0) in _WRONG_NAME
 
 
+def is_without_tls(error: ssl.SSLError) -> bool:
+    """Return whether the other side does not use TLS."""
+    return error.reason == _NO_TLS
+
+
 def explain_tls_error(error: ssl.SSLError) -> str:
     """Return the reason of an error of TLS, without its period."""
     if isinstance(error, ssl.SSLCertVerificationError):
         clocks = "; compare the clocks of both machines" if error.verify_code in _WRONG_TIME else ""
         return f"its certificate cannot be verified: {error.verify_message.rstrip('.')}{clocks}"
+    if is_without_tls(error):
+        return "it does not use TLS"
     return f"the handshake of TLS with it fails ({(error.reason or str(error)).replace('_', ' ').lower()})"
 
 

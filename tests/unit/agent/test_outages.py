@@ -66,6 +66,30 @@ def test_a_server_that_cannot_be_reached_is_named_with_what_to_check(tmp_path: P
     assert "Jobs train on" not in words, "there are none"
 
 
+def serve_other(home: Path, scheme: str) -> str:
+    """Return why a machine does not join where another program answers, which closes each connection afterwards."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(2**16)
+        writer.write(b"HTTP/1.0 404 Not Found\r\n\r\nno such page")
+        writer.close()
+
+    async def run() -> str:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(LIMIT_S):
+            url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            with pytest.raises(UsageError) as caught:
+                await make_agent(home, url).run()
+            return str(caught.value).replace(url, "URL")
+
+    return asyncio.run(run())
+
+
+def test_another_program_at_the_address_of_the_server_is_named_as_such(tmp_path: Path) -> None:
+    told = "Cannot join the pool at URL:"
+    assert serve_other(tmp_path, "http") == f"{told} what answers there is no server of this release (HTTP 404)."
+    assert serve_other(tmp_path, "https").startswith(f"{told} it does not use TLS. Correct the port in --connect, or")
+
+
 @pytest.mark.parametrize("url", ["ftp://a", "http://", "a:8765", "http://::1:8765", "http://a:99999", "http://a:b"])
 def test_urls_that_are_none_are_refused_with_an_example(url: str) -> None:
     with pytest.raises(UsageError, match=r"Write --connect https://HOST:8765, .* https://\[fd00::1\]:8765"):

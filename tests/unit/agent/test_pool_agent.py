@@ -139,10 +139,14 @@ def test_metrics_go_only_to_a_server_that_has_said_that_it_takes_them(
     assert reports[:3] == [("one", False), ("one", True), ("two", False)], "the second is of an earlier release"
 
 
+@pytest.mark.parametrize("closes", [False, True])
 def test_the_address_is_the_one_from_which_the_server_was_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, closes: bool
 ) -> None:
-    """The server's name has an IPv6 address too, which the resolver returns first, but it listens on IPv4 only."""
+    """The server's name has an IPv6 address too, which the resolver returns first, but it listens on IPv4 only.
+
+    It, or a proxy, may close each connection after its answer.
+    """
     reported: list[str] = []
     resolve = socket.getaddrinfo
 
@@ -159,7 +163,11 @@ def test_the_address_is_the_one_from_which_the_server_was_reached(
                 if "/report " in head:
                     reported.append(json.loads(sent)["address"])
                 body = b'{"secret": "s", "orders": [], "beat_every_s": 0.0}'
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                then = b"close" if closes else b"keep-alive"
+                writer.write(b"HTTP/1.1 200 OK\r\nConnection: %b\r\nContent-Length: %d\r\n\r\n" % (then, len(body)))
+                writer.write(body)
+                if closes:
+                    break
         writer.close()
 
     def say(line: str) -> None:
