@@ -207,7 +207,7 @@ class Explainer:
         return {one.slot: one.job for one in self._store.pool.list_open() if one.slot in slots}
 
     def _describe_nodes(self, job: Job) -> str:
-        """Say on which nodes a job has slots; "": on none, or the pool has no more than one."""
+        """Say on which nodes a job has slots, and why on several; "": on none, or the pool has no more than one."""
         nodes = {slot.id: slot.node for slot in self._store.pool.list_slots()}
         if len(set(nodes.values())) < 2:
             return ""
@@ -215,7 +215,14 @@ class Explainer:
         held = Counter(nodes[one.slot] for one in open_ones if one.slot in nodes)
         told = [f"{node} ({number})" for node, number in sorted(held.items())]
         more = f" and {len(told) - _MAX_NODES_NAMED} more" if len(told) > _MAX_NODES_NAMED else ""
-        return f"Its slots are on: {', '.join(told[:_MAX_NODES_NAMED])}{more}." if told else ""
+        if not told:
+            return ""
+        where = f"Its slots are on: {', '.join(told[:_MAX_NODES_NAMED])}{more}"
+        if len(held) == 1:
+            return f"{where}."
+        if max(Counter(nodes.values()).values()) < held.total():
+            return f"{where}; no node has {held.total()} slots."
+        return f"{where}. A job keeps its slots, and fills the nodes that it has before it uses others."
 
     def _describe_clusters(self, job: Job) -> Iterator[str]:
         for cluster in self._store.pilots.read_states(self._now):

@@ -57,7 +57,7 @@ def test_a_reason_that_ends_a_sentence_gets_no_second_full_stop(platform: Platfo
     )
 
 
-def test_the_machines_of_a_job_are_named(platform: Platform) -> None:
+def test_the_machines_of_a_job_are_named_and_why_they_are_several(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=3)
     platform.start(job, "node/0", "node/1")
@@ -70,9 +70,13 @@ def test_the_machines_of_a_job_are_named(platform: Platform) -> None:
     platform.store.pool.declare(nodes, lease.fence, platform.now)
     platform.write(job, granted=("gpu-1/0",), verdict=Verdict(3, "grows 2 → 3"))
     told = platform.get(f"jobs/{job}/explain")["sentences"]
-    assert "Its slots are on: gpu-1 (1), node (2)." in told
+    assert "Its slots are on: gpu-1 (1), node (2); no node has 3 slots." in told
     platform.write(job, released=("node/1",), verdict=Verdict(2, "shrinks 3 → 2"))
-    assert "Its slots are on: gpu-1 (1), node (1)." in platform.get(f"jobs/{job}/explain")["sentences"]
+    told = platform.get(f"jobs/{job}/explain")["sentences"]
+    rule = "A job keeps its slots, and fills the nodes that it has before it uses others."
+    assert f"Its slots are on: gpu-1 (1), node (1). {rule}" in told
+    platform.write(job, released=("gpu-1/0",), verdict=Verdict(1, "shrinks 2 → 1"))
+    assert "Its slots are on: node (1)." in platform.get(f"jobs/{job}/explain")["sentences"]
 
 
 def test_a_step_that_is_larger_than_the_workers_of_a_job_is_reported(platform: Platform) -> None:
