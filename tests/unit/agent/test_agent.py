@@ -38,6 +38,7 @@ from legato.core.agent_messages import (
     Opened,
     OpenJob,
     OpenRefused,
+    Outranked,
     Program,
     Remark,
     StartOne,
@@ -124,6 +125,40 @@ def test_an_agent_that_starts_again_tells_its_workers_the_address_of_the_next_dr
             assert found == [Address(order.urls[0].replace("/agent", "/worker"), "attempt of the workers")]
 
     asyncio.run(run())
+
+
+def test_an_agent_obeys_no_driver_of_a_lower_term_also_after_it_was_started_again(tmp_path: Path) -> None:
+    terms: list[int] = []
+    answers: list[AgentEnvelope] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        hello = await hear(connection)
+        assert isinstance(hello, AgentHello)
+        terms.append(hello.term)
+        match len(terms):
+            case 1:
+                await send(connection, AgentWelcome(term=5, beat_every_s=0.02, lease_s=60.0))
+                await wait_for(connection, Beat)
+            case 2 | 3:
+                await send(connection, AgentWelcome(term=4, beat_every_s=0.02, lease_s=60.0))
+                await send(connection, CloseJob())
+                answers.append(await hear(connection))
+                await connection.wait_closed()
+            case _:
+                await send(connection, AgentRefused(reason="the test is over"))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            first = asyncio.create_task(Agent(tmp_path).run())
+            await until(lambda: bool(answers) or first.done())
+            assert not first.done()
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert set(terms[1:]) == {5} and terms[0] == 0
+    assert answers == [Outranked(term=5)] * 2
 
 
 def test_an_agent_gives_a_silent_driver_up_but_none_that_it_could_not_hear_itself(

@@ -28,6 +28,7 @@ from legato.core.agent_messages import (
     Opened,
     OpenJob,
     OpenRefused,
+    Outranked,
     StartOne,
     TookLog,
     Vitals,
@@ -69,7 +70,7 @@ class Bed:
         )
 
     async def greet(
-        self, node: str, identity: str, *, switches_users: bool = False, runs_as: str = ""
+        self, node: str, identity: str, *, switches_users: bool = False, runs_as: str = "", term: int = 0
     ) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH),
@@ -78,7 +79,7 @@ class Bed:
             **choose_tls(self.door.certificate),
         )
         hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
-        hello = msgspec.structs.replace(hello, switches_users=switches_users, runs_as=runs_as)
+        hello = msgspec.structs.replace(hello, switches_users=switches_users, runs_as=runs_as, term=term)
         await agent.send(encode_agent_frame(hello))
         return agent
 
@@ -770,6 +771,30 @@ def test_an_earlier_driver_may_have_renewed_the_lease_of_a_machine_until_it_coul
             assert bed.engine._nodes["a"].lease_ends == pytest.approx(110.0 + renewed_s)
             await bed.engine.detach()
             await bed.door.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("said", ["in the first message", "in the answer to its welcome"])
+def test_a_driver_stops_when_an_agent_has_seen_a_higher_term(tmp_path: Path, said: str) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(4))
+        await asyncio.sleep(0)
+        events = bed.engine.events()
+        first = await bed.join("a")
+        assert await anext(events) == NodeBack("a", ("a/0",))
+        await opening
+        await first.send(encode_agent_frame(Outranked(term=4)))  # its own term: a message that came late
+        await first.close()
+        agent = await bed.greet("a", "a", term=5 if said == "in the first message" else 4)
+        if said == "in the answer to its welcome":
+            await agent.send(encode_agent_frame(Outranked(term=5)))
+        with pytest.raises(Superseded, match="its agents have seen a higher term"):
+            [event async for event in events]
+        await bed.engine.detach()
+        await bed.door.close()
 
     run(test)
 
