@@ -19,9 +19,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from legato.agent.orders import AgentOrder
 from legato.agent.refusing import refuse_job
 from legato.core.agent_messages import (
+    AGENT_PROTOCOL,
     Acknowledge,
     AgentHello,
     AgentRefused,
+    AgentWelcome,
     Beat,
     Examine,
     LogBytes,
@@ -70,7 +72,14 @@ class Bed:
         )
 
     async def greet(
-        self, node: str, identity: str, *, switches_users: bool = False, runs_as: str = "", term: int = 0
+        self,
+        node: str,
+        identity: str,
+        *,
+        switches_users: bool = False,
+        runs_as: str = "",
+        term: int = 0,
+        protocol: int = AGENT_PROTOCOL,
     ) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH),
@@ -79,7 +88,9 @@ class Bed:
             **choose_tls(self.door.certificate),
         )
         hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
-        hello = msgspec.structs.replace(hello, switches_users=switches_users, runs_as=runs_as, term=term)
+        hello = msgspec.structs.replace(
+            hello, switches_users=switches_users, runs_as=runs_as, term=term, protocol=protocol
+        )
         await agent.send(encode_agent_frame(hello))
         return agent
 
@@ -626,6 +637,32 @@ def test_a_further_machine_without_an_agent_or_whose_agent_refuses_gives_its_slo
         await bed.door.close()
 
     run(test)
+
+
+@pytest.mark.parametrize("difference", [-2, -1, 1, 2])
+def test_an_agent_of_a_release_that_is_too_far_away_is_refused_and_a_neighbouring_one_used(
+    tmp_path: Path, difference: int
+) -> None:
+    async def play() -> None:
+        bed = Bed(tmp_path, ("a", "b"))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        agent = await bed.greet("b", "b", protocol=AGENT_PROTOCOL + difference)
+        await agent.send(encode_agent_frame(Opened(rendezvous="b:1", workers=())))
+        answer = decode_agent_request(_bytes_of(await agent.recv()))
+        await opening
+        if abs(difference) == 1:
+            assert isinstance(answer, AgentWelcome) and bed.engine.slots == ("a/0", "b/0")
+        else:
+            told = f"its Legato speaks protocol {AGENT_PROTOCOL + difference} with drivers, and this driver"
+            assert isinstance(answer, AgentRefused) and answer.reason.startswith(told)
+            assert bed.engine.slots == ("a/0",)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(play)
 
 
 @pytest.mark.parametrize("runs_as", ["", "ann"])
