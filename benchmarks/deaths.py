@@ -13,6 +13,7 @@ from benchmarks.diaries import Diary, first_step_among, median_step, read_diarie
 from benchmarks.figures import plain
 from benchmarks.jobs import Look, Say, run_job, scratch
 
+_MODELS: Final = ("100k", "10M", "resnet-medium")
 _WORKERS: Final = 3
 _MICRO_BATCHES: Final = 6
 _MICRO_BATCH_SIZE: Final = 16
@@ -31,7 +32,7 @@ class Blow(NamedTuple):
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     """Yield one row per signal and model."""
     for name, num_events in (("SIGKILL", 4 if quick else 12), ("SIGSTOP", 2 if quick else 6)):
-        for model in ("100k",) if quick else ("100k", "10M"):
+        for model in _MODELS[:1] if quick else _MODELS:
             yield measure_case(name, model, num_events, say=say)
 
 

@@ -41,8 +41,8 @@ class Case:
 
     @property
     def target(self) -> float | None:
-        """Return the ratio to reach; only the exact reduction has one."""
-        return _TARGETS[self.model] if self.reduction == "exact" else None
+        """Return the ratio to reach; only perceptrons with the exact reduction have one."""
+        return _TARGETS.get(self.model) if self.reduction == "exact" else None
 
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
@@ -86,6 +86,8 @@ def _cases() -> Iterator[Case]:
         for workers in (2, 4):
             yield Case(model, workers, "exact", 1, *((20, 30) if model == "100k" else (10, 5)))
             yield Case(model, workers, "exact", 2, *((20, 20) if model == "100k" else (8, 4)))
+    for model in ("resnet-medium", "language-model"):
+        yield Case(model, 2, "exact", 1, 10, 5)
 
 
 def _quick_cases() -> Iterator[Case]:

@@ -2,8 +2,9 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
-from benchmarks import elasticdl, figures, history, peers, report
+from benchmarks import changes, deaths, elasticdl, figures, history, peers, report, step_time
 from benchmarks.diaries import Diary, first_step_among, median_step
 from benchmarks.figures import summarize
 
@@ -11,6 +12,7 @@ from legato.control.records import DeclaredSlot, Node, Queue
 from legato.control.roles import Asker, Role
 from legato.control.store import open_store
 from legato.control.store.database import Database
+from legato.core.spec import JobSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -191,3 +193,30 @@ def test_requests_beside_those_to_a_server_with_few_jobs():
     shown = report.render({**step_time_result(1.0, None), "name": "history", "rows": rows})
     assert "100,000 / 1,000 ended jobs" in shown
     assert "| the pool | **1.30** (1.30 to 1.30) | ≤ 1.20: **not reached** | 13.0 : 10.0 | 20.0 : 16.0 |" in shown
+
+
+def read_cases(module, name, monkeypatch):
+    """Return the arguments of each measurement of a full run, without measuring."""
+    seen = []
+    monkeypatch.setattr(module, name, lambda *arguments, **_: seen.append(arguments) or {})
+    list(module.measure(quick=False, say=pytest.fail))
+    return seen
+
+
+def test_changes_are_measured_at_every_size_and_number_of_workers(monkeypatch):
+    seen = {arguments[:3] for arguments in read_cases(changes, "measure_case", monkeypatch)}
+    sizes = ((1, 2), (2, 3), (3, 4))
+    assert seen == {(state, *size) for state in ("10MB", "100MB", "250MB", "1GB") for size in sizes}
+    assert [changes._bytes_of(state) for state in ("10MB", "1GB")] == [10**7, 10**9]
+
+
+def test_deaths_and_steps_of_a_residual_network_are_measured(monkeypatch):
+    seen = {arguments[:2] for arguments in read_cases(deaths, "measure_case", monkeypatch)}
+    assert seen == {(signal, model) for signal in ("SIGKILL", "SIGSTOP") for model in ("100k", "10M", "resnet-medium")}
+    assert {case.model for case in step_time._cases()} == {"100k", "10M", "resnet-medium", "language-model"}
+    assert all(case.target is None for case in step_time._cases() if case.model not in ("100k", "10M"))
+
+
+def test_the_limit_of_a_stopped_process_is_that_of_the_default_settings():
+    (default,) = (field.default for field in msgspec.structs.fields(JobSpec) if field.name == "heartbeat_limit_s")
+    assert default / 5 == deaths._LIMIT_S
