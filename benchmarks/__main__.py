@@ -1,7 +1,7 @@
 """Measure, write the results down, and put them into the documentation.
 
 ``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``micro_batches``,
-``loading``, ``changes``, ``agreement``, ``checkpoints``, ``deaths``, ``peers``, ``nodes``, ``lost_nodes``,
+``loading``, ``memory``, ``changes``, ``agreement``, ``checkpoints``, ``deaths``, ``peers``, ``nodes``, ``lost_nodes``,
 ``scheduling``, ``sharing``, ``load``, ``consoles``, ``history``, ``start`` or ``elasticdl``.
 """
 
@@ -26,6 +26,7 @@ from benchmarks import (
     load,
     loading,
     lost_nodes,
+    memory,
     micro_batches,
     nodes,
     peers,
@@ -45,6 +46,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "step_time": step_time.measure,
     "micro_batches": micro_batches.measure,
     "loading": loading.measure,
+    "memory": memory.measure,
     "changes": changes.measure,
     "agreement": agreement.measure,
     "checkpoints": checkpoints.measure,

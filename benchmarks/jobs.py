@@ -144,6 +144,7 @@ def run_job(
     max_workers: int | None = None,
     conduct: Conduct | None = None,
     heartbeat_limit_s: float = 5.0,
+    checkpoint_every: str | None = None,
     limit_s: float = 120.0,
     launcher: tuple[str, ...] = (),
     guest: GuestSpec | None = None,
@@ -158,6 +159,7 @@ def run_job(
         max_workers: that it may have; None: as many as it begins with.
         conduct: asks for changes.
         heartbeat_limit_s: a worker silent for that long is given up.
+        checkpoint_every: as in `JobSpec`.
         limit_s: for the whole job.
         launcher: what runs the program, if it is no job's program by itself.
         guest: what lives in the driver's process beside the job.
@@ -175,6 +177,7 @@ def run_job(
         max_workers=max_workers,
         conduct=conduct,
         heartbeat_limit_s=heartbeat_limit_s,
+        checkpoint_every=checkpoint_every,
         limit_s=limit_s,
         guest=guest,
     )
@@ -188,6 +191,7 @@ def run_job_of(
     max_workers: int | None = None,
     conduct: Conduct | None = None,
     heartbeat_limit_s: float = 5.0,
+    checkpoint_every: str | None = None,
     limit_s: float = 120.0,
     guest: GuestSpec | None = None,
 ) -> list[tuple[float, Event]]:
@@ -200,6 +204,7 @@ def run_job_of(
         max_workers: as in `run_job`.
         conduct: as in `run_job`.
         heartbeat_limit_s: as in `run_job`.
+        checkpoint_every: as in `run_job`.
         limit_s: as in `run_job`.
         guest: as in `run_job`.
     """
@@ -210,6 +215,7 @@ def run_job_of(
         max_workers=max_workers or num_workers,
         num_workers=num_workers,
         heartbeat_limit_s=heartbeat_limit_s,
+        checkpoint_every=checkpoint_every,
         # Every kill is wanted here.
         max_deaths=1_000,
         guest=guest,

@@ -154,6 +154,23 @@ def _micro_batches(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table((*head, "extra µs per micro-batch of a worker"), table)
 
 
+def _memory(rows: Sequence[dict[str, Any]]) -> list[str]:
+    names = {"plain": "a plain loop", "ddp": "DDP"}
+    table = [
+        (
+            f"{row['model']}, {row['workers']} worker{'s' * (row['workers'] > 1)}",
+            f"{row['micro_batches']}",
+            "yes" if row["saves"] else "no",
+            names[row["beside"]],
+            f"**{row['ours_mb'] / row['theirs_mb']:.2f}**",
+            f"{row['ours_mb']:.0f} : {row['theirs_mb']:.0f}",
+        )
+        for row in rows
+    ]
+    head = ("model", "V", "with a checkpoint", "beside", "most memory of a worker, ours / other", "MB, ours : other")
+    return _table(head, table)
+
+
 def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
     changes = [
         (
@@ -398,6 +415,7 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
     "step_time": _step_time,
     "micro_batches": _micro_batches,
     "loading": _loading,
+    "memory": _memory,
     "changes": _changes,
     "agreement": _agreement,
     "checkpoints": _checkpoints,

@@ -1,10 +1,12 @@
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
-from benchmarks import changes, deaths, elasticdl, figures, history, peers, report, step_time
+from benchmarks import changes, deaths, elasticdl, figures, history, memory, peers, report, step_time
 from benchmarks.diaries import Diary, first_step_among, median_step
 from benchmarks.figures import summarize
 
@@ -220,3 +222,27 @@ def test_deaths_and_steps_of_a_residual_network_are_measured(monkeypatch):
 def test_the_limit_of_a_stopped_process_is_that_of_the_default_settings():
     (default,) = (field.default for field in msgspec.structs.fields(JobSpec) if field.name == "heartbeat_limit_s")
     assert default / 5 == deaths._LIMIT_S
+
+
+def test_memory_is_measured_beside_a_plain_loop_and_beside_ddp(monkeypatch):
+    monkeypatch.setattr(memory, "_measure_ours", lambda *_: 360.0)
+    monkeypatch.setattr(memory, "_measure_theirs", lambda *_: 300.0)
+    rows = list(memory.measure(quick=False, say=lambda _: None))
+    assert {row["model"] for row in rows} == {"10M", "resnet-medium", "language-model"}
+    shown = report.render({**step_time_result(1.0, None), "name": "memory", "rows": rows})
+    assert "| 10M, 1 worker | 1 | yes | a plain loop | **1.20** | 360 : 300 |" in shown
+    assert "| language-model, 2 workers | 16 | no | DDP | **1.20** | 360 : 300 |" in shown
+
+
+def test_the_most_memory_of_a_process_is_seen_after_it_is_freed():
+    code = """
+import mmap
+from benchmarks.programs.memory import Peak
+before, peak = bytearray(50_000_000), Peak()
+held = mmap.mmap(-1, 80_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held.write(b"x" * 80_000_000)
+held.close()
+print(peak.read())
+"""
+    # The text that is written exists once more.
+    assert 155 < float(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)) < 180
