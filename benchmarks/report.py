@@ -139,6 +139,12 @@ def _loading(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _micro_batches(rows: Sequence[dict[str, Any]]) -> list[str]:
+    alone = {(row["model"], row["micro_batches"]): row["ours_ms"]["median"] for row in rows if row["workers"] == 1}
+
+    def speed_up(row: dict[str, Any]) -> str:
+        of_one = alone.get((row["model"], row["micro_batches"]))
+        return "-" if row["workers"] == 1 or of_one is None else f"**{of_one / row['ours_ms']['median']:.2f}**"
+
     table = [
         (
             f"{row['model']}, {row['workers']} worker{'s' * (row['workers'] > 1)}",
@@ -147,11 +153,12 @@ def _micro_batches(rows: Sequence[dict[str, Any]]) -> list[str]:
             "-" if row["target"] is None else _verdict(row["ratio"]["median"], row["target"], f"≤ {row['target']:.2f}"),
             f"{row['ours_ms']['median']:.2f} : {row['theirs_ms']['median']:.2f}",
             f"{row['extra_us']['median']:.0f}",
+            speed_up(row),
         )
         for row in rows
     ]
     head = ("model", "V", "time of a step, ours / plain loop (quartiles)", "reach", "ms, ours : plain")
-    return _table((*head, "extra µs per micro-batch of a worker"), table)
+    return _table((*head, "extra µs per micro-batch of a worker", "speed-up over one worker"), table)
 
 
 def _memory(rows: Sequence[dict[str, Any]]) -> list[str]:

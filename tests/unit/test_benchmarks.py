@@ -246,3 +246,11 @@ print(peak.read())
 """
     # The text that is written exists once more.
     assert 155 < float(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)) < 180
+
+
+def test_the_speed_up_of_workers_is_that_over_one_with_as_many_micro_batches():
+    row = {"model": "100k", "ratio": summary(1.1), "theirs_ms": summary(1.0), "extra_us": summary(9.0), "target": None}
+    cases = ((1, 4, 6.0), (1, 8, 12.0), (2, 4, 4.0), (2, 16, 9.0))
+    rows = [{**row, "workers": n, "micro_batches": v, "ours_ms": summary(ms)} for n, v, ms in cases]
+    _, _, *shown = report.render({**step_time_result(1.0, None), "name": "micro_batches", "rows": rows}).splitlines()
+    assert [line.split("|")[-2].strip() for line in shown[:4]] == ["-", "-", "**1.50**", "-"]
