@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 import legato
 from benchmarks.models import MICRO_BATCH_SIZE, make_data, make_model
 
-_NUM_STEPS = 12
-_SAVED_STEP = 5
+_NUM_STEPS = 6
+_SAVED_STEP = 3
 
 
 class Peak:
