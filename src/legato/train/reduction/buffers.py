@@ -439,6 +439,21 @@ class MovingBuffers:
     def _have_new_versions(self, indices: Sequence[int]) -> bool:
         return list(map(num_changes, self._held(indices))) != [self._versions[index] for index in indices]
 
+    def can_keep(self, moved: Sequence[int]) -> bool:
+        """Return whether `keep` may end a step of one micro-batch that has changed these buffers."""
+        return self._are_known(moved)
+
+    def keep(self) -> None:
+        """Make the present values of the buffers known to move the result of a step of one micro-batch: their mean.
+
+        Raises:
+            ProgramError: a buffer has another size or dtype than in earlier steps.
+        """
+        buffers = self._held(self._known)
+        self._encoding(self._known, buffers).check(buffers)
+        self._set_base(self._known)
+        self._note_versions(self._known)
+
     @torch.no_grad()
     def _set_base(self, indices: Sequence[int]) -> None:
         for pairs in self._pairs(indices):
@@ -545,14 +560,18 @@ class _Encoding:
         pairs = [places[index].view(2, buffers[index].numel()) for index in self._whole]
         return [pair[half] for half in range(2) for pair in pairs]
 
-    @torch.no_grad()
-    def encode(self, buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
-        """Return a new tensor with the buffers' values; without ``first``, integers count as zero."""
+    def check(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Raise ProgramError if a buffer has another size or dtype than before."""
         if list(map(_numel, buffers)) != self._numels or list(map(_dtype, buffers)) != self._dtypes:
             raise ProgramError(
                 "A buffer that the forward pass changes has another size or dtype than in earlier steps. Register it "
                 "with a tensor of its final shape (self.register_buffer(name, torch.zeros(...))) and write into it."
             )
+
+    @torch.no_grad()
+    def encode(self, buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
+        """Return a new tensor with the buffers' values; without ``first``, integers count as zero."""
+        self.check(buffers)
         if self._usual:
             copy_each(self._usual_places, [buffers[index] for index in self._usual])
         self._flat.copy_(self._narrow)

@@ -149,6 +149,7 @@ class StepReducer:
             self._present = [False] * len(self.parameters)
         self._losses: list[list[torch.Tensor | float]] = []
         self._moved: set[int] = set()
+        self._keeps_buffers = False
         self._moved_sum = VectorSum()
         self._strays: dict[int, dict[int, torch.Tensor]] = {}
         self._num_handed_over = 0
@@ -326,11 +327,15 @@ class StepReducer:
         began = perf_counter()
         self.notes.end_turn()
         moved = self.buffers.end_micro_batch()
+        # The mean over one micro-batch is what it has made of the buffers.
+        is_only = bool(moved) and self._is_alone and self._num_micro_batches == 1
+        self._keeps_buffers = is_only and self.buffers.can_keep(moved)
         if not self._is_dropped:
             self._note_micro_batch(moved)
         self._active = False
         self._is_turn_over = True
-        self.buffers.restore(moved)
+        if not self._keeps_buffers:
+            self.buffers.restore(moved)
         if self._repeats:
             self._begin_again()
         self.last_cost_s = perf_counter() - began
@@ -385,7 +390,7 @@ class StepReducer:
         """Keep the loss, the notes and the moved buffers of the micro-batch that has ended."""
         self._losses.append(self._micro_loss)
         self.notes.place(self._micro_batch)
-        if not moved:
+        if not moved or self._keeps_buffers:
             return
         self._moved.update(moved)
         known, first = self.buffers.known, self._micro_batch == 0
@@ -497,6 +502,8 @@ class StepReducer:
         known, moving = buffers.known, self._moved_sum.blocks
         strays = sorted(self._moved.difference(known))
         self._keep_numbers(*losses[0], self.notes.places)
+        if self._keeps_buffers:
+            buffers.keep()
         if moving:
             buffers.commit(known, fold_own(moving, additions), self._num_micro_batches)
         if strays:

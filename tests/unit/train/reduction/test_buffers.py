@@ -319,3 +319,20 @@ def test_integers_of_micro_batch_0_count_whatever_their_size(values: list[int]) 
     watched.restore()
     watched.commit([0], total, 2)
     assert buffer.tolist() == values
+
+
+def test_the_only_micro_batch_of_a_step_is_kept_and_what_follows_it_can_be_undone() -> None:
+    buffer = torch.zeros(3)
+    buffers = MovingBuffers([Slot("mean", (({"mean": buffer}, "mean"),))])
+    buffers.know([0])
+    buffer.add_(1.0)
+    assert buffers.can_keep(buffers.end_micro_batch())
+    buffers.keep()
+    buffer.add_(1.0)
+    buffers.restore()
+    assert buffer.tolist() == [1.0] * 3
+    assert buffers.accept() == {}
+    buffer.resize_(4)
+    buffers.end_micro_batch()
+    with pytest.raises(ProgramError, match="another size or dtype"):
+        buffers.keep()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Any
 
@@ -65,6 +66,11 @@ def take_steps(model: nn.Module, num_micro_batches: int, operations: Operations,
     return reducer
 
 
+class Half(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.half()
+
+
 def run_round(reducer: StepReducer) -> None:
     reducer.run_round([0, 0, 0, 0])
 
@@ -124,6 +130,24 @@ def test_batch_norm_costs_the_same_operations_whatever_the_number_of_its_buffers
         views = {"detach", "view", "slice", "select", "unbind", "split", "split_with_sizes", "alias"}
         counts.append({name: count for name, count in operations.counts.items() if name not in views})
     assert counts[0] == counts[1]
+
+
+def test_the_only_micro_batch_of_a_worker_alone_leaves_its_buffers_as_they_are() -> None:
+    torch.manual_seed(1)
+    model, inputs = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5), nn.BatchNorm1d(5).half()), torch.randn(3, 5)
+    model[2].running_mean.copy_(torch.tensor([-0.0, float("nan"), 1.0, 2.0, 3.0]))  # type: ignore[union-attr, operator]
+    model[2] = nn.Sequential(Half(), model[2])
+    plain = copy.deepcopy(model)
+    operations = Operations()
+    take_steps(model, 1, operations, inputs).close()
+    for _ in range(2):
+        plain(inputs)
+    for mine, theirs in zip(model.buffers(), plain.buffers(), strict=True):
+        bits = (each.reshape(-1).view(torch.uint8) for each in (mine, theirs))
+        assert mine.dtype == theirs.dtype and torch.equal(*bits)
+    # One for each dtype: float32, float16, and the integers that count batches.
+    assert operations.counts["_foreach_copy_"] == 3
+    assert not {"cat", "clone", "copy_", "div_", "_to_copy"} & operations.counts.keys()
 
 
 def test_gradients_that_share_memory_get_memory_of_their_own() -> None:
