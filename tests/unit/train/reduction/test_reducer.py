@@ -237,6 +237,13 @@ def test_any_number_of_nodes_and_workers_gives_the_bits_of_one(num_nodes: int, n
             assert got == want
 
 
+def test_steps_of_one_micro_batch_whose_buffers_a_rank_alone_keeps_give_the_bits_of_two() -> None:
+    steps = [Step(3, MICRO), Step(1, MICRO), Step(2, 2), Step(1, 2), Step(1, MICRO)]
+    want = train(ALONE, steps, 3, PrivateExchange)
+    for got in run_ranks(2, lambda group: train(group, steps, 3, shared)):
+        assert got == want
+
+
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("last", [2, MICRO])
 def test_one_rank_gives_the_canonical_sum(num_leaves: int, last: int) -> None:
