@@ -6,7 +6,8 @@ not move is not touched, to the bit. The program does not declare which buffers 
 communicates.
 
 A buffer moved if its version or, up to a size, its content changed: torch's own batch-norm writes its statistics
-without a new version.
+without a new version. To read whether the content on a GPU has changed waits for the GPU. So a micro-batch leaves such
+buffers in doubt, and the end of the step decides.
 
 A forward pass may also assign a buffer (``self.mean = ...``). If it assigns a tensor of the same kind, that counts as
 a change in place. If the buffer was None, each micro-batch starts with None and makes a tensor of its own, and the step
@@ -26,6 +27,10 @@ from legato.core.errors import ProgramError
 from legato.train.torch_private import Table, copy_each, num_changes
 
 MAX_COMPARED_NUMEL: Final = 2**16
+READ_AT_ONCE: Final = {"cpu"}
+"""The kinds of devices whose numbers are read without waiting for work."""
+MAX_KEPT_BYTES: Final = 2**24
+"""Of the values of buffers in doubt, before a step asks the GPU."""
 _numel: Final = methodcaller("numel")
 _dtype: Final = attrgetter("dtype")
 _get: Final[Callable[[Table, str], Any]] = dict.get
@@ -62,6 +67,10 @@ class MovingBuffers:
 
     Args:
         slots: of each buffer once; they may hold None.
+
+    Attributes:
+        in_doubt: the buffers of which only a GPU knows whether the last micro-batch has changed them.
+        doubts: what `remember` has kept in this step.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -81,6 +90,8 @@ class MovingBuffers:
         # What the forward passes of this step have made of buffers that were None: the last one's, and all kinds.
         self._made: dict[int, torch.Tensor] = {}
         self._kinds: dict[int, list[str]] = {}
+        self.in_doubt: list[int] = []
+        self.doubts: list[_Doubt] = []
         self._expected: list[torch.Tensor | None] = [None] * len(self._tables)
         self._adopt()
 
@@ -210,23 +221,20 @@ class MovingBuffers:
 
     def begin_step(self) -> None:
         """Begin a step, or begin it again."""
-        self._made, self._kinds = {}, {}
+        self._made, self._kinds, self.doubts = {}, {}, []
 
     def end_micro_batch(self) -> list[int]:
-        """Return which buffers the micro-batch that ends has changed; those known to move count as changed."""
+        """Return which buffers the micro-batch that ends has changed; those known to move count as changed.
+
+        `decide` tells which others it has changed, if `remember` is called before `restore`.
+        """
         if self._tables and self._is_assigned():
             self._take_assigned()
         moved = self.moved()
         if len(moved) > len(self._known):
             self._refuse_resized(moved)
-        if own := self._own_caches.intersection(moved):
-            name = self._slots[min(own)].name
-            raise ProgramError(
-                f"The forward pass changes the buffer '{name}' in place after it has assigned it. It is registered "
-                "with persistent=False, so each worker keeps what its own forward passes assign, and the result would "
-                "depend on the workers. Register it with a tensor (self.register_buffer(name, torch.zeros(...))) and "
-                "never assign it."
-            )
+        if self._own_caches:
+            self._refuse_own_caches(moved)
         made = [index for index in self._made if self._buffers[index] is None]
         return sorted([*moved, *made]) if made else moved
 
@@ -246,10 +254,60 @@ class MovingBuffers:
         if texts:
             raise ProgramError(texts[0])
 
+    def _refuse_own_caches(self, indices: Iterable[int]) -> None:
+        if own := self._own_caches.intersection(indices):
+            name = self._slots[min(own)].name
+            raise ProgramError(
+                f"The forward pass changes the buffer '{name}' in place after it has assigned it. It is registered "
+                "with persistent=False, so each worker keeps what its own forward passes assign, and the result would "
+                "depend on the workers. Register it with a tensor (self.register_buffer(name, torch.zeros(...))) and "
+                "never assign it."
+            )
+
     def moved(self) -> list[int]:
         """Return which buffers the current micro-batch has changed in place so far, and those known to move."""
-        strays = self._find_strays()
+        strays, self.in_doubt = self._find_strays()
         return sorted([*self._known, *strays]) if strays else list(self._known)
+
+    def remember(self, micro_batch: int) -> None:
+        """Keep the values of the buffers in doubt, for `decide`. Waits for no GPU."""
+        devices: dict[torch.device, list[int]] = {}
+        for index in self.in_doubt:
+            devices.setdefault(self._base[index].device, []).append(index)
+        for indices in devices.values():
+            # The values at the start of the step: a cache that a later micro-batch assigns gets another one.
+            bases = [self._base[index] for index in indices]
+            values, former = (torch.cat([_bytes_of(part) for part in parts]) for parts in (self._held(indices), bases))
+            self.doubts.append(_Doubt(micro_batch, indices, bases, values, (values != former).any()))
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that `remember` has taken since the last call of `decide`."""
+        return sum(doubt.values.numel() for doubt in self.doubts)
+
+    def decide(self) -> dict[int, dict[int, torch.Tensor]]:
+        """Return the buffers in doubt that micro-batches have changed since the last call. Waits for a GPU once.
+
+        Returns:
+            For each such micro-batch the values that it has given to buffers, by their indices.
+
+        Raises:
+            ProgramError: one of them is a cache that a forward pass has assigned.
+        """
+        doubts, self.doubts = self.doubts, []
+        found: dict[int, dict[int, torch.Tensor]] = {}
+        for device in {doubt.differs.device for doubt in doubts}:
+            there = [doubt for doubt in doubts if doubt.differs.device == device]
+            flags = torch.stack([doubt.differs for doubt in there]).tolist()
+            for doubt in [doubt for doubt, differs in zip(there, flags, strict=True) if differs]:
+                values = torch.split(doubt.values, [base.numel() * base.itemsize for base in doubt.bases])
+                for index, base, value in zip(doubt.indices, doubt.bases, values, strict=True):
+                    if not torch.equal(value, _bytes_of(base)):
+                        # A copy, because a number begins at a multiple of its size.
+                        new = value.clone().view(base.dtype).view(base.shape)
+                        found.setdefault(doubt.micro_batch, {})[index] = new
+        self._refuse_own_caches(index for values in found.values() for index in values)
+        return found
 
     def _held(self, indices: Sequence[int]) -> list[torch.Tensor]:
         held = [self._made.get(index) if self._buffers[index] is None else self._buffers[index] for index in indices]
@@ -259,10 +317,11 @@ class MovingBuffers:
             raise AssertionError("a buffer that moves is None")
         return tensors
 
-    def _find_strays(self) -> list[int]:
-        """Return which of the buffers that are not known to move the current micro-batch has changed."""
+    def _find_strays(self) -> tuple[list[int], list[int]]:
+        """Return which of the buffers that are not known to move have changed, and of which only a GPU knows it."""
         strays: list[int] = []
         candidates: list[int] = []
+        in_doubt: list[int] = []
         for index in self._unknown:
             buffer = self._buffers[index]
             if buffer is None:
@@ -270,8 +329,9 @@ class MovingBuffers:
             if num_changes(buffer) != self._versions[index]:
                 strays.append(index)
             elif buffer.numel() <= MAX_COMPARED_NUMEL:
-                candidates.append(index)
-        return strays + self._find_different(candidates) if candidates else strays
+                is_known = buffer.device.type in READ_AT_ONCE or not _is_alike(buffer, self._base[index])
+                (candidates if is_known else in_doubt).append(index)
+        return strays + self._find_different(candidates) if candidates else strays, in_doubt
 
     def _find_different(self, indices: Iterable[int]) -> list[int]:
         """Return which of some buffers have other bits than at the start of the step."""
@@ -330,17 +390,20 @@ class MovingBuffers:
         """Return how many float64 numbers the values of some buffers are encoded as."""
         return sum(map(_encoded_numel, self._held(indices)))
 
-    def read(self, indices: Sequence[int], *, first: bool) -> torch.Tensor:
-        """Encode the contribution of this micro-batch to some buffers.
+    def read(
+        self, indices: Sequence[int], *, first: bool, values: Sequence[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Encode the contribution of a micro-batch to some buffers.
 
         Args:
             indices: which buffers.
             first: this is micro-batch 0, whose integers count.
+            values: that it has given to them. None: their present ones.
 
         Shapes:
             Returns float64 ``[numel(indices)]``, on the device of the first of the buffers: nothing waits for a GPU.
         """
-        buffers = self._held(indices)
+        buffers = self._held(indices) if values is None else values
         return self._encoding(indices, buffers).encode(buffers, first=first)
 
     def _encoding(self, indices: Sequence[int], buffers: Sequence[torch.Tensor]) -> _Encoding:
@@ -361,6 +424,14 @@ class MovingBuffers:
         indices = self.moved() if moved is None else moved
         if indices:
             self._take_base(indices)
+        if self.in_doubt:
+            self._take_base_unseen(self.in_doubt)
+
+    @torch.no_grad()
+    def _take_base_unseen(self, indices: Sequence[int]) -> None:
+        """Undo changes that there may be, without new versions: most of these buffers never change."""
+        for pairs in self._pairs(indices):
+            copy_each([buffer.data for buffer in pairs.buffers], pairs.bases)
 
     @torch.no_grad()
     def _take_base(self, indices: Sequence[int]) -> None:
@@ -429,7 +500,8 @@ class MovingBuffers:
         """
         if not len(self):
             return {}
-        changed, strays = self._adopt(), self._find_strays()
+        changed, (strays, in_doubt) = self._adopt(), self._find_strays()
+        strays += self._find_different(in_doubt)
         # A new version may come with the same value: the program has used others meanwhile, and put these back.
         suspects = [*strays, *self._known] if self._have_new_versions(self._known) else strays
         changed.update(self._find_different(suspects))
@@ -496,6 +568,15 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(_bytes_of(one), _bytes_of(other))
 
 
+def _is_alike(buffer: torch.Tensor, base: torch.Tensor) -> bool:
+    """Return whether a tensor has the kind and the places in memory of a copy, so that it can be written as a whole.
+
+    Some views cannot, such as what ``expand`` returns, and nothing may write what never changes.
+    """
+    kind = buffer.dtype, buffer.shape, buffer.stride(), buffer.is_conj(), buffer.is_neg()
+    return kind == (base.dtype, base.shape, base.stride(), False, False)
+
+
 def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:
     return buffer.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
 
@@ -513,6 +594,24 @@ def _bits_of(buffer: torch.Tensor) -> torch.Tensor | None:
         return buffer.detach()
     whole = _INTEGERS.get(buffer.dtype.itemsize)
     return None if whole is None else buffer.detach().view(whole)
+
+
+class _Doubt(NamedTuple):
+    """Buffers that a micro-batch may have changed.
+
+    Args:
+        micro_batch: its index in the step.
+        indices: of the buffers.
+        bases: their values at the start of the step.
+        values: their bytes after it, one after the other.
+        differs: a boolean tensor: whether it has changed one of them.
+    """
+
+    micro_batch: int
+    indices: list[int]
+    bases: list[torch.Tensor]
+    values: torch.Tensor
+    differs: torch.Tensor
 
 
 class _Pairs(NamedTuple):

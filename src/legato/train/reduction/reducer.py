@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,15 +29,11 @@ from legato.train.reduction.buckets import (
     layout_of,
     make_buckets,
 )
-from legato.train.reduction.buffers import MovingBuffers, Slot, describe_kinds
+from legato.train.reduction.buffers import MAX_KEPT_BYTES, READ_AT_ONCE, MovingBuffers, Slot, describe_kinds
 from legato.train.reduction.device_exchange import after_present_work
 from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange
 from legato.train.reduction.notes import Notes
 from legato.train.reduction.vectors import VectorSum, fold_own, sum_vectors
-
-# There the number is known already, and to read it is the fastest.
-_READ_AT_ONCE: Final = {"cpu"}
-
 
 Record = Callable[[str, torch.Tensor], None]
 
@@ -239,7 +235,7 @@ class StepReducer:
         """
         if isinstance(loss, torch.Tensor):
             # A copy, because the program may change its own tensor meanwhile.
-            loss = float(loss.item()) if loss.device.type in _READ_AT_ONCE else loss.detach().clone()
+            loss = float(loss.item()) if loss.device.type in READ_AT_ONCE else loss.detach().clone()
         self._micro_loss.append(loss)
 
     def check_complete(self) -> None:
@@ -390,6 +386,10 @@ class StepReducer:
         """Keep the loss, the notes and the moved buffers of the micro-batch that has ended."""
         self._losses.append(self._micro_loss)
         self.notes.place(self._micro_batch)
+        if self.buffers.in_doubt:
+            self.buffers.remember(self._micro_batch)
+            if self.buffers.kept_bytes > MAX_KEPT_BYTES:
+                self._decide_doubts()
         if not moved or self._keeps_buffers:
             return
         self._moved.update(moved)
@@ -398,7 +398,14 @@ class StepReducer:
             self._moved_sum.add(self.span.start, self._micro_batch, self.buffers.read(known, first=first))
         if len(moved) > len(known):
             strays = [index for index in moved if index not in known]
-            self._strays[self._micro_batch] = {index: self.buffers.read([index], first=first) for index in strays}
+            read = {index: self.buffers.read([index], first=first) for index in strays}
+            self._strays.setdefault(self._micro_batch, {}).update(read)
+
+    def _decide_doubts(self) -> None:
+        for micro_batch, values in self.buffers.decide().items():
+            read = {i: self.buffers.read([i], first=micro_batch == 0, values=[new]) for i, new in values.items()}
+            self._strays.setdefault(micro_batch, {}).update(read)
+            self._moved.update(values)
 
     def _sum_losses(self) -> list[tuple[float, float]]:
         """Return the sum of the losses, and the number of samples with a loss, of each block of this rank."""
@@ -472,6 +479,8 @@ class StepReducer:
         Raises:
             BrokenView: a peer is gone; begin the step again in the next view, or `receive` its result there.
         """
+        if self.buffers.doubts:
+            self._decide_doubts()
         if self._is_alone:
             self._complete_alone()
             return [list(word)]

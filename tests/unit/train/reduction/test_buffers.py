@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from legato.core.errors import ProgramError
+from legato.train.reduction import buffers as moving
 from legato.train.reduction.buffers import MovingBuffers, Slot
 from legato.train.state.structure import buffer_slots
 
@@ -57,6 +58,94 @@ def test_batch_norm_moves_though_it_counts_no_version() -> None:
     watched.restore()
     assert norm.running_mean is not None
     assert norm.running_mean.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_what_only_a_gpu_knows_is_decided_at_the_end_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU stands in for a GPU."""
+    monkeypatch.setattr(moving, "READ_AT_ONCE", frozenset())
+    dtypes = (torch.bool, torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+    held = [torch.zeros(3, dtype=dtype) for dtype in dtypes]
+    still, counted = torch.tensor([0.1, -0.0, float("nan")]), torch.zeros(2)
+    watched = watch(*held, still, counted)
+    versions = [buffer._version for buffer in held]
+    for micro_batch in range(3):
+        for buffer in held if micro_batch else ():
+            buffer.data[1] = micro_batch
+        counted += 1
+        assert watched.end_micro_batch() == [6]
+        watched.remember(micro_batch)
+        watched.restore([6])
+        assert not any(buffer.any() for buffer in (*held, counted))
+    assert [buffer._version for buffer in held] == versions
+    found = watched.decide()
+    assert {micro_batch: sorted(values) for micro_batch, values in found.items()} == {
+        1: [0, 1, 2, 3, 4],
+        2: [0, 1, 2, 3, 4],
+    }
+    for index, dtype in enumerate(dtypes):
+        assert torch.equal(found[2][index], torch.tensor([0, 2, 0]).to(dtype))
+    assert watched.decide() == {}
+    held[0].data[1] = 1
+    watched.end_micro_batch()
+    watched.remember(0)
+    watched.begin_step()  # again, in another view
+    assert watched.decide() == {}
+
+
+def test_a_cache_that_only_a_gpu_knows_to_be_changed_in_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "READ_AT_ONCE", frozenset())
+    holder = Holder(persistent=False, cache=None)
+    watched = MovingBuffers(buffer_slots([holder]))
+    holder.cache = torch.zeros(2)
+    watched.end_micro_batch()
+    watched.restore([])
+    holder.cache.data[0] = 1
+    watched.end_micro_batch()
+    watched.remember(1)
+    watched.restore([])
+    with pytest.raises(ProgramError, match="changes the buffer 'cache' in place after it has assigned it"):
+        watched.decide()
+
+
+def test_caches_that_later_micro_batches_assign_again_are_compared_with_their_own_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moving, "READ_AT_ONCE", frozenset())
+    holder, other = Holder(persistent=False, cache=None), torch.zeros(2)
+    watched = MovingBuffers([*buffer_slots([holder]), Slot("other", (({"other": other}, "other"),))])
+    for micro_batch in range(3):
+        holder.cache = torch.arange(float(micro_batch + 1))
+        other.data[0] = 1
+        watched.end_micro_batch()
+        watched.remember(micro_batch)
+        watched.restore([])
+    assert {micro_batch: list(values) for micro_batch, values in watched.decide().items()} == {0: [1], 1: [1], 2: [1]}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.arange(3.0).expand(4, 3),
+        lambda: torch.ones(4, 3)[:, 0],
+        lambda: torch.ones(3, dtype=torch.complex64).conj(),
+        lambda: torch.ones(3, dtype=torch.complex64).conj().imag,
+        lambda: torch.ones(3, 4).t(),
+        lambda: torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    ],
+    ids=["expanded", "with gaps", "conjugate", "negative", "transposed", "channels last"],
+)
+def test_constant_views_on_a_gpu_stay_as_they_are(
+    make: Callable[[], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "READ_AT_ONCE", frozenset())
+    view = make()
+    before, watched = view.clone(), watch(view)
+    for micro_batch in range(2):
+        assert watched.end_micro_batch() == []
+        watched.remember(micro_batch)
+        watched.restore([])
+    assert watched.decide() == {} and watched.accept() == {}
+    assert torch.equal(view, before) and view._version == make()._version
 
 
 def test_what_is_changed_through_data_moves_though_it_counts_no_version() -> None:

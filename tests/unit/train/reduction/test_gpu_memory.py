@@ -52,7 +52,7 @@ def split_tail(self: StepReducer, flat: torch.Tensor) -> reducers._Tail:
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # These have to see values, which the tensors do not have.
-    monkeypatch.setattr(MovingBuffers, "_find_strays", lambda self: list(self._unknown))
+    monkeypatch.setattr(MovingBuffers, "_find_strays", lambda self: (list(self._unknown), []))
     monkeypatch.setattr(StepReducer, "_split_tail", split_tail)
     with FakeTensorMode():
         yield

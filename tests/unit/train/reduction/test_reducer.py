@@ -25,6 +25,7 @@ from legato.core.view import Member, View
 from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import buckets as summed
+from legato.train.reduction import buffers as moving
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction import reducer as reducers
 from legato.train.reduction.buckets import Bucket, make_buckets
@@ -235,6 +236,22 @@ def test_any_number_of_nodes_and_workers_gives_the_bits_of_one(num_nodes: int, n
         places = Places(nodes, costs)
         for got in run_ranks(len(nodes), lambda group: train(group, steps, 8, places.connect), nodes):  # noqa: B023
             assert got == want
+
+
+@pytest.mark.parametrize("max_bytes", [moving.MAX_KEPT_BYTES, 0], ids=["at the end", "in each micro-batch"])
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("num_micro_batches", [1, 8])
+def test_buffers_that_only_a_gpu_knows_to_move_have_the_same_bits(
+    max_bytes: int, num_ranks: int, num_micro_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU stands in for a GPU."""
+    steps = [Step(num_micro_batches, MICRO), Step(num_micro_batches, MICRO), Step(1, 2)]
+    want = train(ALONE, steps, num_micro_batches, PrivateExchange)
+    monkeypatch.setattr(moving, "READ_AT_ONCE", frozenset())
+    monkeypatch.setattr(reducers, "MAX_KEPT_BYTES", max_bytes)
+    kind = shared if num_ranks > 1 else PrivateExchange
+    for got in run_ranks(num_ranks, lambda group: train(group, steps, num_micro_batches, kind)):
+        assert got == want
 
 
 def test_steps_of_one_micro_batch_whose_buffers_a_rank_alone_keeps_give_the_bits_of_two() -> None:

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from legato.core.view import Member, View
 from legato.train.membership.groups import Group
+from legato.train.reduction import buffers as moving
 from legato.train.reduction import reducer as reducers
 from legato.train.reduction.exchange import PrivateExchange
 from legato.train.reduction.reducer import StepReducer
@@ -89,7 +90,7 @@ def test_a_worker_alone_copies_no_gradient(num_micro_batches: int) -> None:
 @pytest.mark.parametrize("num_micro_batches", [1, 4])
 def test_losses_on_a_gpu_are_read_once_per_step(num_micro_batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU stands in for a GPU."""
-    monkeypatch.setattr(reducers, "_READ_AT_ONCE", set())
+    monkeypatch.setattr(reducers, "READ_AT_ONCE", set())
     reads: list[str] = []
     for name in ("tolist", "item", "__float__", "__bool__", "cpu", "numpy"):
         original = getattr(torch.Tensor, name)
@@ -105,9 +106,27 @@ def test_losses_on_a_gpu_are_read_once_per_step(num_micro_batches: int, monkeypa
     assert operations.counts["_local_scalar_dense"] == 0
 
 
+@pytest.mark.parametrize("num_micro_batches", [1, 4])
+def test_constant_buffers_on_a_gpu_are_compared_once_per_step(
+    num_micro_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU stands in for a GPU."""
+    for module in (reducers, moving):
+        monkeypatch.setattr(module, "READ_AT_ONCE", frozenset())
+    model = nn.Linear(5, 4)
+    for name in ("angles", "places"):
+        model.register_buffer(name, torch.arange(6), persistent=False)
+    operations = Operations()
+    take_steps(model, num_micro_batches, operations, torch.ones(3, 5)).close()
+    # The losses, and whether a buffer differs.
+    assert (operations.counts["stack"], operations.counts["equal"]) == (2, 0)
+    assert operations.counts["_local_scalar_dense"] == 0
+    assert [buffer._version for buffer in model.buffers()] == [0, 0]
+
+
 @pytest.mark.parametrize("read_at_once", [{"cpu"}, set()])
 def test_the_loss_is_the_one_that_was_noted(read_at_once: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducers, "_READ_AT_ONCE", read_at_once)
+    monkeypatch.setattr(reducers, "READ_AT_ONCE", read_at_once)
     reducer = StepReducer([nn.Parameter(torch.ones(1))], [], 1)
     reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 2), ALONE, 2, 1, 1, lambda: run_round(reducer))
     for micro_batch in range(2):
