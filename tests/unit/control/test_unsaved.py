@@ -96,6 +96,11 @@ def test_a_job_that_ended_shows_the_last_step_that_was_committed() -> None:
         report = msgspec.structs.replace(report, step=step, num_steps=120)
         after = learn(make_pool(job, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
         assert after is not None and after.reached == "108 of 120 (90 %)"
+    # The number of micro-batches, which no program may report below 1.
+    for number, shown in ((3, 3), (0, None), (-1, None)):
+        report = msgspec.structs.replace(report, step=3, num_steps=3, num_micro_batches=number, shares_freely=True)
+        after = learn(make_pool(unseen, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
+        assert after is not None and (after.num_micro_batches, after.shares_freely) == (shown, shown is not None)
 
 
 @pytest.mark.parametrize(

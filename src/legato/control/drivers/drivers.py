@@ -98,6 +98,8 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         epoch: of that step.
         loss: of that step; None: unknown, or the job has not ended; NaN: it is not finite.
         num_steps: all steps of a job that has ended; None if unknown.
+        num_micro_batches: of each of its steps; None if unknown.
+        shares_freely: each of its steps was divided among any number of workers.
         trouble: why the driver does not answer or has died, as far as known; "": it answers. With the state UNKNOWN:
             the attempt runs on another machine, out of reach.
         is_under_way: its start is not complete, so there may be no process yet that can answer.
@@ -118,6 +120,8 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     loss: float | None = None
     num_steps: int | None = None
+    num_micro_batches: int | None = None
+    shares_freely: bool = False
     trouble: str = ""
     is_under_way: bool = False
     is_local: bool = False

@@ -328,6 +328,8 @@ class LocalDrivers:
                 epoch=last.epoch if last is not None else None,
                 loss=await asyncio.to_thread(directory.read_last_loss),
                 num_steps=journal.num_steps,
+                num_micro_batches=journal.snapshot.num_micro_batches if journal.snapshot is not None else None,
+                shares_freely=journal.snapshot is not None and journal.snapshot.shares_freely,
             )
         if not is_here:
             return self._report_elsewhere(found)

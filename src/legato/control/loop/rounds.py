@@ -213,7 +213,10 @@ def _describe_stop(job: Job, outcome: Outcome) -> str:
 
 
 def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | None:
-    """Return a job's last step, epoch and loss, and the number of all steps, if the driver had not reported them."""
+    """Return a job's last step, epoch and loss, and the numbers of all steps and of their micro-batches.
+
+    None if the driver had reported them all before.
+    """
     seen = job.progress or Progress(time=now)
     if report.step is None or report.step <= (seen.step or 0):
         known = seen
@@ -225,6 +228,11 @@ def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | Non
         known = msgspec.structs.replace(known, loss=report.loss if math.isfinite(report.loss) else None)
     if report.num_steps is not None:
         known = msgspec.structs.replace(known, num_steps=report.num_steps)
+    if known.num_micro_batches is None and (report.num_micro_batches or 0) > 0:
+        # The job ended before a round of the loop had its status.
+        known = msgspec.structs.replace(
+            known, num_micro_batches=report.num_micro_batches, shares_freely=report.shares_freely
+        )
     return None if known == seen else known
 
 
