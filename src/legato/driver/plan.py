@@ -258,7 +258,8 @@ def _explain_family(worker: Worker, usual: str) -> str | None:
 def _explain_twin(worker: Worker, others: list[Worker]) -> str | None:
     """Explain that another machine has a worker's address too, such as that of a bridge for containers."""
     for other in others:
-        if other.host == worker.host and "" != other.boot != worker.boot != "":
+        is_elsewhere = node_of(other.slot) != node_of(worker.slot) and "" != other.boot != worker.boot != ""
+        if is_elsewhere and other.host == worker.host:
             return (
                 f"node {node_of(worker.slot)} announces the address {worker.host}, and so does node "
                 f"{node_of(other.slot)}, which is another machine. Name a network in which each machine has an address "

@@ -475,6 +475,17 @@ def test_a_machine_with_the_address_of_another_one_is_left_out(boots: dict[str, 
     assert "c" in job.refusals and set(members_of(world)) == {0, 1} and not told(world, "broken")
 
 
+def test_a_machine_that_has_restarted_is_no_other_machine() -> None:
+    world = NodesWorld(("a/0",), min_workers=1)
+    give_addresses(world, {"a": "10.0.0.1"})
+    world.boots["a"] = world.bodies[0].boot = "1"
+    world.calm(5)
+    world.boots["a"] = "2"
+    world.feed(events.SlotsAssigned(("a/0", "a/1"), "more", max_workers=2))
+    world.calm(5)
+    assert not job_of(world).refusals and not told(world, "refused") and len(members_of(world)) == 2
+
+
 @pytest.mark.parametrize("pairs", [[(1, 0)], [(1, 99)]])
 def test_workers_that_cannot_connect_are_named_with_their_nodes(pairs: list[tuple[int, int]]) -> None:
     world = make_world("a/0", "b/0", min_workers=2, max_breaks=3)
