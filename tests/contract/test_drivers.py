@@ -163,6 +163,8 @@ async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.Mo
             await drivers.start(order)
         report = await wait_for(drivers, is_in(DriverState.ENDED), attempt=2)
         assert report.outcome is not None and report.outcome.outcome == "succeeded"
+        division = workers["num_micro_batches"], workers["shares_freely"]
+        assert (report.num_micro_batches, report.shares_freely) == division
         # What is over stays over.
         await drivers.start(again)
         assert (await wait_for(drivers, is_in(DriverState.ENDED), attempt=2)).outcome == report.outcome
