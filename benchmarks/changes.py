@@ -22,7 +22,7 @@ from benchmarks.jobs import BenchmarkError, Look, Say, run_job, scratch
 from legato.driver.record import Event
 
 _SIZES: Final = ((1, 2), (2, 3), (3, 4))
-_NUM_EVENTS: Final = {"10MB": 20, "100MB": 20, "250MB": 12, "1GB": 5}
+_NUM_EVENTS: Final = {"10MB": 20, "100MB": 20, "250MB": 8, "1GB": 3}
 """How often a job with that much state grows and shrinks."""
 _UNITS: Final = {"MB": 10**6, "GB": 10**9}
 _MICRO_BATCHES: Final = 6
