@@ -72,7 +72,8 @@ class Prepared:
         ]
         own = [each for model in models for each in (*model.parameters(), *model.buffers())]
         self._most = 2 * len(own)
-        self._memory = {_address_of(each) for each in own}
+        # Empty tensors have the address 0.
+        self._memory = {_address_of(each) for each in own} - {0}
         self._held = held
         self._known: set[int] | None = None
 
@@ -93,7 +94,8 @@ class Prepared:
         else:
             shapes = [part.shape for part in parts]
             is_copy = any(shapes == list(own.values()) for own in self._shapes)
-        if not is_copy or any(_address_of(part) in self._memory for part in parts):
+        addresses = [_address_of(part) for part in parts]
+        if not is_copy or None in addresses or not self._memory.isdisjoint(addresses):
             return False
         if self._known is None:
             self._known = {id(tensor) for tensor in self._held()}

@@ -264,7 +264,7 @@ def test_tensors_without_memory_of_their_own_are_no_copies() -> None:
     wrapped = Wrapper()
     prepared = Prepared([nn.BatchNorm1d(3)], [wrapped])
     assert prepared.is_copied_in([torch.ones(3), torch.ones(3)])
-    prepared.is_copied_in([wrapped, wrapped])
+    assert not prepared.is_copied_in([wrapped, wrapped])
 
 
 def train(num_turns: int) -> None:
