@@ -274,6 +274,7 @@ class Agent:
             switches_users=not job_users.list_missing_capabilities(),
             runs_as=job_users.name_own_user(),
             sends_results=True,
+            workers=() if self._engine is None else tuple(self._engine.last_running),
         )
         await connection.send(messages.encode_agent_frame(hello))
         async with asyncio.timeout(_OPEN_LIMIT_S):

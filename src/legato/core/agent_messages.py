@@ -54,6 +54,7 @@ class AgentHello(AgentEnvelope, frozen=True):
             would run them as its own.
         runs_as: name of its own system user, if jobs of this user may run as it is. "": none may.
         sends_results: it sends the files that the program wrote, and fetches earlier ones, if the driver takes them.
+        workers: that run under it.
     """
 
     node: str
@@ -65,6 +66,7 @@ class AgentHello(AgentEnvelope, frozen=True):
     switches_users: bool = False
     runs_as: str = ""
     sends_results: bool = False
+    workers: tuple[int, ...] = ()
 
 
 class Outranked(AgentEnvelope, frozen=True):

@@ -18,6 +18,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 from legato.core import agent_messages as messages
+from legato.core.errors import Superseded
 from legato.core.job_user import JobUser
 from legato.core.slots import make_slot, split_slot
 from legato.core.system_metrics import MEASURE_EVERY_S, SystemSample
@@ -338,18 +339,28 @@ def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
     Args:
         hello: what the agent says of itself.
         user: the system user of the job's processes; empty: they run as the user of their agent.
+
+    Raises:
+        Superseded: workers train under the agent, which would kill them if it was refused.
     """
+    obstacle = None
     if abs(hello.protocol - messages.AGENT_PROTOCOL) > 1:
-        return (
+        obstacle = (
             f"its Legato speaks protocol {hello.protocol} with drivers, and this driver {messages.AGENT_PROTOCOL}: "
             "install the same release of Legato on both machines"
         )
-    if user and not hello.switches_users and hello.runs_as != user:
-        return (
+    elif user and not hello.switches_users and hello.runs_as != user:
+        obstacle = (
             f"its agent cannot run jobs as the system user '{user}': run this release of 'legato agent' there as root, "
             "or as this user"
         )
-    return None
+    if obstacle is not None and hello.workers:
+        raise Superseded(
+            f"Workers of the job train on {hello.node}, which this driver cannot use: {obstacle}. They train on "
+            "without a driver for away_limit_s, then they write a checkpoint and end. Continue from that checkpoint, "
+            "or let the release that started them adopt them before that."
+        )
+    return obstacle
 
 
 def list_for_store(

@@ -642,15 +642,19 @@ class AgentsEngine:
                 self._changed.set()
                 await connection.close(1013, "another agent of this machine may still run workers: try again later")
                 return
+            if hello.term > self._terms.term:
+                raise Superseded(_TAKEN_OVER)
             await self._serve_node(node, hello, connection)
         except (ConnectionClosed, TimeoutError):
             pass  # the agent connects again, or the machine is lost
+        except Superseded as error:
+            self._fail(error)
         except (msgspec.DecodeError, UnicodeError) as error:
             _log.warning("Cannot read a message of an agent: %s. The connection is closed", error)
             await connection.close(1002, "cannot read the message")
 
     def _check(self, node: AgentNode | None, hello: messages.AgentHello) -> str | None:
-        """Return why an agent cannot be used; None if it can."""
+        """Return why an agent cannot be used; None if it can. Raises as `find_obstacle`."""
         if node is None:
             return f"this job does not use a machine of the name '{hello.node}'"
         reason = find_obstacle(hello, self._job.user)
@@ -662,9 +666,6 @@ class AgentsEngine:
         return None
 
     async def _serve_node(self, node: AgentNode, hello: messages.AgentHello, connection: ServerConnection) -> None:
-        if hello.term > self._terms.term:
-            self._fail(Superseded(_TAKEN_OVER))
-            return
         node.cut()
         node.connection, node.waiting, node.trouble = connection, asyncio.Queue(), None
         self._note_heard(node)
@@ -713,9 +714,8 @@ class AgentsEngine:
                 self._note_opened(node, message)
             case messages.OpenRefused(reason=reason):
                 self._refuse(node, reason)
-            case messages.Outranked(term=term):
-                if term > self._terms.term:
-                    self._fail(Superseded(_TAKEN_OVER))
+            case messages.Outranked(term=term) if term > self._terms.term:
+                self._fail(Superseded(_TAKEN_OVER))
             case messages.WorkerEvent(worker=worker, number=number) if worker not in node.record.workers:
                 # Its end is known, or it is on another machine, of which this agent knows nothing.
                 node.send(messages.Acknowledge(number=number))

@@ -438,6 +438,7 @@ def test_an_agent_serves_a_new_driver_on_a_full_disk(
             try:
                 await asyncio.wait_for(have_served.wait(), LIMIT_S / 3)
                 assert [hello.term for hello in hellos] == [0, 2, 3]
+                assert [hello.workers for hello in hellos] == [(7,)] * 3
                 url = order.urls[0].replace("/agent", "/worker")
                 assert read_files() == (4 if has_room else 2, url)
                 monkeypatch.undo()  # there is room again

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from legato.agent.orders import AgentOrder
 from legato.agent.refusing import refuse_job
@@ -80,6 +81,7 @@ class Bed:
         runs_as: str = "",
         term: int = 0,
         protocol: int = AGENT_PROTOCOL,
+        workers: tuple[int, ...] = (),
     ) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH),
@@ -89,7 +91,7 @@ class Bed:
         )
         hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
         hello = msgspec.structs.replace(
-            hello, switches_users=switches_users, runs_as=runs_as, term=term, protocol=protocol
+            hello, switches_users=switches_users, runs_as=runs_as, term=term, protocol=protocol, workers=workers
         )
         await agent.send(encode_agent_frame(hello))
         return agent
@@ -659,6 +661,34 @@ def test_an_agent_of_a_release_that_is_too_far_away_is_refused_and_a_neighbourin
             told = f"its Legato speaks protocol {AGENT_PROTOCOL + difference} with drivers, and this driver"
             assert isinstance(answer, AgentRefused) and answer.reason.startswith(told)
             assert bed.engine.slots == ("a/0",)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(play)
+
+
+@pytest.mark.parametrize("workers", [(7,), ()], ids=["they train", "they have ended"])
+def test_a_driver_leads_no_job_whose_workers_an_agent_of_a_distant_release_has(
+    tmp_path: Path, workers: tuple[int, ...]
+) -> None:
+    """A refused agent kills its workers, and these would lose all steps since the last checkpoint."""
+
+    async def play() -> None:
+        record = NodeRecord(("cpu",), {7: 4711}, identity="a")
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": record}))
+        bed = Bed(tmp_path, ("a",), adopt_limit_s=5.0)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(2))
+        await asyncio.sleep(0)
+        agent = await bed.greet("a", "a", protocol=AGENT_PROTOCOL + 2, workers=workers)
+        if workers:
+            with pytest.raises(Superseded, match=r"train on a, .*protocol .*They train on without a driver"):
+                await opening
+            with pytest.raises(ConnectionClosed):
+                await agent.recv()
+        else:
+            assert isinstance(decode_agent_request(_bytes_of(await agent.recv())), AgentRefused)
+            await opening
         await bed.engine.detach()
         await bed.door.close()
 

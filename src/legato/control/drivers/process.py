@@ -167,8 +167,8 @@ def main(path: Path, node: str | None = None) -> int:
         _log.exception("Another driver runs job %s", found.order.job)
         return 1
     except Superseded as error:
-        # Not a failure: another driver leads the job, and its workers train on.
-        _log.warning("%s", error)
+        # Not a failure: another driver leads the job, or none may, and its workers train on.
+        _log.error("%s", error)
         return 1
     except UsageError as error:
         return _refuse(found, directory, error)
