@@ -6,9 +6,12 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.integration.harness import (
     Act,
@@ -23,8 +26,12 @@ from tests.integration.harness import (
     freeze,
     marked,
     nothing,
+    scale,
     with_members,
 )
+
+SPINNERS_PER_CPU = 8
+CROWDED_S = 20.0
 
 two_again = both(after_event("recovered"), with_members(2))
 
@@ -136,3 +143,81 @@ def test_workers_whose_programs_hang_are_replaced(stage: Stage, reference: Refer
     result.check(want, finishers=2)
     fenced = [event["reason"] for event in result.of_kind("fenced")]
     assert len(fenced) == 3 and all("its program hangs" in reason for reason in fenced), result.story()
+
+
+class Crowd:
+    """Programs that take most of each CPU, so that each worker gets a small share of it. They end with this process."""
+
+    PROGRAM = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10**6))"
+
+    def __init__(self) -> None:
+        self._num_cpus = len(os.sched_getaffinity(0))
+        self._began = time.monotonic()
+        self._programs: list[psutil.Popen] = []
+
+    def begin(self) -> None:
+        for _ in range(SPINNERS_PER_CPU * self._num_cpus):
+            # Where the system shares a CPU fairly between sessions, each is one.
+            self._programs.append(psutil.Popen([sys.executable, "-c", self.PROGRAM], start_new_session=True))
+
+    def measure(self) -> float:
+        """Return which part of all CPUs the programs have had."""
+        used_s = sum(program.cpu_times().user for program in self._programs)
+        return used_s / (time.monotonic() - self._began) / self._num_cpus
+
+    def end(self) -> None:
+        for program in self._programs:
+            program.kill()
+            program.wait()
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    crowd = Crowd()
+    try:
+        crowd.begin()
+        yield crowd
+    finally:
+        crowd.end()
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.soak
+def test_no_worker_of_a_crowded_machine_is_replaced(
+    stage: Stage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reference: Reference,
+    crowd: Crowd,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """With the default limits. ``--soak-seconds`` sets for how long jobs train."""
+    del stage  # it has prepared the environment
+    limit_s = request.config.getoption("--soak-seconds") or CROWDED_S
+    defaults = {"heartbeat_interval_s": 0.25, "heartbeat_limit_s": 5.0}
+    want = reference.of("text.py")
+    counts: Counter[str] = Counter()
+    began = time.monotonic()
+    while time.monotonic() - began < limit_s:
+        plan = [
+            Act(at_step(2), scale(4), "it grows"),
+            Act(with_members(4), scale(1), "it shrinks"),
+            Act(with_members(1), scale(3), "it grows again"),
+            Act(with_members(3), nothing, "all train"),
+        ]
+        path = tmp_path / f"job-{counts['jobs']}"
+        path.mkdir()
+        job = Stage(path, monkeypatch)
+        try:
+            result = job.run("text.py", workers=(1, 4, 2), plan=plan, limit_s=600.0, **defaults)
+        finally:
+            job.clear()
+        result.check(want, finishers=3)
+        assert not result.of_kind("fenced") and not result.of_kind("recovered"), result.story()
+        counts.update(jobs=1, steps=len(result.ledger))
+        counts["silences"] += sum("is silent" in event["reason"] for event in result.of_kind("note"))
+    share = crowd.measure()
+    print(f"{time.monotonic() - began:.0f} s: {dict(counts)}; other programs had {share:.0%} of the CPUs")
+    record_property("counts", dict(counts))
+    assert share > 0.2
