@@ -26,6 +26,7 @@ import json
 import os
 import re
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
@@ -42,6 +43,9 @@ VERSION: Final = 3
 
 _PREFIX: Final = struct.Struct("<8sII32s")
 _FIRST_WITH_XXH3: Final = 3
+_PIECE_BYTES: Final = 2**22
+_REST_EVERY_S: Final = 0.002
+"""Of CPU time: shorter rests would cost more than they spare."""
 _MAX_HEADER_BYTES: Final = 16 << 20
 _NAME = re.compile(r"step-(\d{8,})\.legato")
 
@@ -71,13 +75,16 @@ class Store:
         self.keep = keep
         self._warn = warn
 
-    def save(self, state: Any, *, step: int, meta: Mapping[str, Any]) -> Path:
+    def save(
+        self, state: Any, *, step: int, meta: Mapping[str, Any], rest: Callable[[float], None] = lambda _: None
+    ) -> Path:
         """Write a checkpoint, then delete all but the newest ``keep``. Never delete the new one.
 
         Args:
             state: as `refuse_unreadable` allows it; the caller must not change it before this call returns.
             step: number of the last step that is in the state.
             meta: any value that JSON can hold.
+            rest: called again and again with the seconds of CPU time since the last call; it may wait.
 
         Raises:
             CheckpointError: the checkpoint could not be written; the older checkpoints are still there.
@@ -89,7 +96,7 @@ class Store:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._clear_unfinished()
             with temporary.open("xb") as file:
-                _write(file, state, step, meta)
+                _write(file, state, step, meta, rest)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -193,38 +200,47 @@ def refuse_unreadable(state: Any, where: str = "state") -> None:
 
 
 class _HashingFile:
-    """A file for torch.save that counts and hashes the bytes that it passes on, and keeps the first error.
+    """A file for torch.save that counts and hashes the bytes that it passes on in pieces, and keeps the first error.
 
     An exception that is raised through torch's writer leaves that writer in the middle of a zip archive; it then raises
     another error from its destructor, which hides the first.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], rest: Callable[[float], None]) -> None:
         self._file = file
+        self._rest = rest
+        self._rested_at = time.thread_time()
         self.digest = xxhash.xxh3_128()
         self.num_bytes = 0
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        if self.error is None:
-            try:
-                self._file.write(view)
-            except OSError as error:
-                self.error = error
-            self.digest.update(view)
-            self.num_bytes += view.nbytes
+        view = memoryview(data).cast("B")
+        for begin in range(0, view.nbytes if self.error is None else 0, _PIECE_BYTES):
+            self._write_piece(view[begin : begin + _PIECE_BYTES])
         return view.nbytes
+
+    def _write_piece(self, piece: memoryview) -> None:
+        try:
+            self._file.write(piece)
+        except OSError as error:
+            self.error = error
+        self.digest.update(piece)
+        self.num_bytes += piece.nbytes
+        worked_s = time.thread_time() - self._rested_at
+        if worked_s > _REST_EVERY_S:
+            self._rest(worked_s)
+            self._rested_at = time.thread_time()
 
     def flush(self) -> None:
         pass
 
 
-def _write(file: IO[bytes], state: Any, step: int, meta: Mapping[str, Any]) -> None:
+def _write(file: IO[bytes], state: Any, step: int, meta: Mapping[str, Any], rest: Callable[[float], None]) -> None:
     # The header comes first in the file, but is known last: space for it is reserved with the largest possible numbers.
     room = len(_header(step, meta, (1 << 63) - 1, "0" * 32))
     file.seek(_PREFIX.size + room)
-    hashed = _HashingFile(file)
+    hashed = _HashingFile(file, rest)
     with _without_own_checksums():
         torch.save(state, hashed)  # type: ignore[arg-type] # of a file it needs no more than this
     if hashed.error is not None:

@@ -118,6 +118,10 @@ class Saver:
             private, step, {"identity": self._identity, "environment": self._environment, "program": self._program}
         )
 
+    def hurry(self) -> None:
+        """Write what is being written as fast as possible, because no step is computed meanwhile."""
+        self._writer.hurry()
+
     def save_unless_there(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
         """Write a checkpoint before returning, unless another worker has written one that is as new.
 

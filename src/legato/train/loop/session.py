@@ -80,7 +80,12 @@ class Session:
         self.seed = seed
         self.device = torch.device(place.device)
         self.membership = MembershipClient(
-            place.link, place.key, self.device, self._connect, on_hold=self.save, on_stopped_waiting=self._save_alone
+            place.link,
+            place.key,
+            self.device,
+            self._connect,
+            on_hold=self._save_and_hold,
+            on_stopped_waiting=self._save_alone,
         )
         self.cursor = Cursor()
         self.target: Cursor | None = None
@@ -653,6 +658,12 @@ class Session:
         if self._saver is not None:
             self.save()
             self._saver.wait()
+
+    def _save_and_hold(self) -> None:
+        """Start to write a checkpoint, and let the writer use the time in which this worker waits for others."""
+        self.save()
+        if self._saver is not None:
+            self._saver.hurry()
 
     def _save_alone(self) -> None:
         """Save without the others: no view is left in which the workers could agree on one that saves."""

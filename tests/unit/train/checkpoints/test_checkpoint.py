@@ -364,3 +364,17 @@ def test_files_of_the_program_keep_their_checksums(store: Store, tmp_path: Path)
     torch.save(make_state(), tmp_path / "own.pt")
     with zipfile.ZipFile(tmp_path / "own.pt") as archive:
         assert archive.testzip() is None
+
+
+def test_a_state_is_written_in_pieces_with_rests_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(checkpoint, "_REST_EVERY_S", -1.0)
+    rests: list[float] = []
+    state = make_state()
+    path = Store(tmp_path, 1, print).save(state, step=1, meta={}, rest=rests.append)
+    assert len(rests) >= path.stat().st_size // 1000 and min(rests) >= 0
+    assert same(load(path).state, state)
+    rests.clear()
+    monkeypatch.setattr(checkpoint, "_REST_EVERY_S", 1e6)
+    Store(tmp_path, 1, print).save(state, step=2, meta={}, rest=rests.append)
+    assert rests == []

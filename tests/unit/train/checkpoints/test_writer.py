@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,12 @@ class Gate(Store):
         self.began = threading.Semaphore(0)
         self.leave = threading.Semaphore(0)
 
-    def save(self, state: Any, *, step: int, meta: Mapping[str, Any]) -> Path:
+    def save(
+        self, state: Any, *, step: int, meta: Mapping[str, Any], rest: Callable[[float], None] = lambda _: None
+    ) -> Path:
         self.began.release()
         assert self.leave.acquire(timeout=20)
+        rest(2.0)
         return super().save(state, step=step, meta=meta)
 
 
@@ -87,9 +90,12 @@ class Told:
         self.saved: list[int] = []
         self.failed: list[tuple[int, Exception]] = []
 
-    def writer(self, store: Store) -> BackgroundWriter:
+    def writer(self, store: Store, **options: Any) -> BackgroundWriter:
         return BackgroundWriter(
-            store, lambda step, path: self.saved.append(step), lambda step, error: self.failed.append((step, error))
+            store,
+            lambda step, path: self.saved.append(step),
+            lambda step, error: self.failed.append((step, error)),
+            **options,
         )
 
 
@@ -153,3 +159,67 @@ def test_a_spare_state_is_never_one_that_is_still_to_be_written(tmp_path: Path) 
 
 def test_waiting_for_nothing_returns(tmp_path: Path) -> None:
     Told().writer(Store(tmp_path, 1, print)).wait()
+
+
+class Rests(threading.Event):
+    """What wakes a thread that rests; notes for how long it would rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests_s: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.rests_s.append(0.0 if self.is_set() or timeout is None else timeout)
+        return True
+
+
+def test_the_thread_rests_unless_someone_waits_for_it(tmp_path: Path) -> None:
+    clock = [0.0]
+    store, told, rests = Gate(tmp_path), Told(), Rests()
+    writer = told.writer(store, clock=lambda: clock[0])
+    writer._is_urgent = rests
+
+    def submit(step: int) -> None:
+        writer.submit({"step": step}, step, {})
+        assert store.began.acquire(timeout=20)
+
+    submit(1)
+    writer.submit({"step": 2}, 2, {})
+    store.leave.release()  # while the second one waits
+    assert store.began.acquire(timeout=20)
+    clock[0] += 3.0
+    store.leave.release()  # later than half of the time between the two checkpoints
+    writer.wait()
+    assert rests.rests_s == []
+    clock[0] += 10.0
+    submit(3)
+    clock[0] += 4.0
+    store.leave.release()
+    thread = writer._thread
+    if thread is not None:
+        thread.join()
+    assert rests.rests_s == [6.0], "three times as long as it has worked"
+    clock[0] += 10.0
+    submit(4)
+    rests.set()  # as `wait` does
+    store.leave.release()
+    writer.wait()
+    assert rests.rests_s == [6.0, 0.0]
+    assert told.saved == [1, 2, 3, 4]
+
+
+def test_a_program_that_waits_or_has_stopped_training_ends_the_rest(tmp_path: Path) -> None:
+    class Tired(Gate):
+        def save(self, state: Any, *, step: int, meta: Mapping[str, Any], **_: Any) -> Path:
+            return super().save(state, step=step, meta=meta, rest=lambda _: writer._rest(1e6))
+
+    store, told = Tired(tmp_path), Told()
+    writer = told.writer(store)
+    for step, end_rest in enumerate((writer.wait, writer.hurry)):
+        writer.submit({"step": step}, step, {})
+        store.leave.release()
+        end_rest()
+        thread = writer._thread
+        if thread is not None:
+            thread.join(20)
+        assert told.saved == list(range(step + 1))
