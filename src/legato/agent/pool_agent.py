@@ -649,7 +649,7 @@ def _explain_outage(error: Exception, host: str) -> str:
                 f"{told}. Check that the server runs, that it listens on an address that this machine reaches (the "
                 "setting host), and that no firewall is between"
             )
-        case httpx.TimeoutException():
+        case httpx.TimeoutException() | TimeoutError():
             return f"it has not answered within {_ANSWER_LIMIT_S:g} s"
         case msgspec.MsgspecError():
             return f"what answers there is no server of this release ({told})"

@@ -51,7 +51,7 @@ def lose_node(job: JobFacts, node: str, reason: str, silent_s: float = 0.0, *, i
     for worker in job.present():
         worker.is_in_doubt |= silent_s > 0 and job.now - worker.last_heard > silent_s / 2
     if is_refusal:
-        told = f"node {node} has refused it: {reason.rstrip('.')}. No worker runs there"
+        told = f"node {node} cannot be used: {reason.rstrip('.')}. No worker runs there"
         job.record("refused", f"{told}. Its slots are not used until it can run the job", level="warning")
         return
     told = f"node {node} is lost: {reason}. "

@@ -34,6 +34,7 @@ _FETCH_LIMIT_S: Final = 10.0
 _MAX_PEM_BYTES: Final = 2**16
 _WRONG_NAME: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _WRONG_TIME: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+_WAITS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)  # a limit of time that ends a wait has them as context
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"  # what OpenSSL makes of an answer of another protocol
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -202,8 +203,8 @@ def _cut(connection: http.client.HTTPSConnection) -> None:
 
 
 def find_tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the error of TLS that has caused an error; None if that was something else."""
-    while error is not None and not isinstance(error, ssl.SSLError):
+    """Return the error of TLS that has caused an error; None if that was something else, such as a limit of time."""
+    while error is not None and (not isinstance(error, ssl.SSLError) or isinstance(error, _WAITS)):
         error = error.__cause__ or error.__context__
     return error
 

@@ -66,6 +66,13 @@ def test_a_server_that_cannot_be_reached_is_named_with_what_to_check(tmp_path: P
     assert "Jobs train on" not in words, "there are none"
 
 
+def test_a_silent_server_is_not_taken_for_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_agent, "_ANSWER_LIMIT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = first_words(tmp_path, f"https://127.0.0.1:{silent.getsockname()[1]}")
+    assert "Check that the server runs" in words and "TLS" not in words and "authority" not in words, words
+
+
 def serve_other(home: Path, scheme: str) -> str:
     """Return why a machine does not join where another program answers, which closes each connection afterwards."""
 

@@ -506,7 +506,7 @@ def test_a_node_that_refuses_the_job_is_reported_until_it_is_back_or_assigned_ag
     (worker,) = [each for each in job.workers.values() if each.slot == "b/0"]
     world.feed(NodeLost("b", "it has no data", is_refusal=True))
     assert told(world, "lost") == [], "the machine is well"
-    assert told(world, "refused")[-1].startswith("node b has refused it: it has no data. No worker runs there.")
+    assert told(world, "refused")[-1].startswith("node b cannot be used: it has no data. No worker runs there.")
     del world.bodies[worker.number]
     world.feed(Exited(worker.number, EXIT_REFUSED, "it has no data"))
     assert (job.given_up, job.refusals) == ({"b/0"}, {"b": "it has no data"})

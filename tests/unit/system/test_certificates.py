@@ -176,6 +176,8 @@ def test_the_error_of_tls_is_found_behind_others() -> None:
 
     assert isinstance(find_tls_error(fail(lambda: ssl.SSLError("x"))), ssl.SSLError)
     assert find_tls_error(fail(lambda: OSError("x"))) is None
+    # The wait that a limit of time ends.
+    assert find_tls_error(fail(lambda: ssl.SSLWantReadError(2, "the operation did not complete"))) is None
 
 
 def test_the_package_that_makes_certificates_is_loaded_only_to_make_one() -> None:
