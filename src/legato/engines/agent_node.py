@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import http
 import logging
+import math
 import platform
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -34,6 +35,7 @@ _log = logging.getLogger(__name__)
 _BEARER: Final = "Bearer "
 _FIRST_DELAY_S: Final = 1.0
 _MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
+_IMPORT_LIMIT_S: Final = 480.0  # below the time after which a server kills a driver that starts
 _NUM_ENDED: Final = 1000
 """Of so many workers that have ended, late logs and checkpoints are still taken."""
 
@@ -163,6 +165,15 @@ class AgentNode:
         self.num_failures = 1 if now - self.opened_at >= _SOUND_S else self.num_failures + 1
         self.used_from = now + min(_FIRST_DELAY_S * 2 ** min(self.num_failures - 1, 10), _MAX_DELAY_S)
         self.launches.clear()  # when the agent is back, it says which of these workers it has
+
+    def explain(self, waited_s: float) -> str:
+        """Return why the machine cannot be used, after the driver has waited for it; a clause without its period."""
+        if self.trouble is not None or self.connection is None:
+            return self.trouble or f"its agent has not connected within {waited_s:.1f} s"
+        return (
+            f"its agent has connected, but could not get ready for workers within {waited_s:.1f} s: it imports torch, "
+            "which takes long on a slow disk or an overloaded machine"
+        )
 
     @property
     def missing(self) -> str:
@@ -361,6 +372,23 @@ def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
             "or let the release that started them adopt them before that."
         )
     return obstacle
+
+
+def find_late_limit(nodes: Collection[AgentNode], began_at: float, gather_limit_s: float, adopts: bool) -> float:
+    """Return until when a driver waits for agents that have shown that they are alive, beyond its limit for the others.
+
+    An agent that is connected may import torch for long, as long as no other machine can be used.
+
+    Args:
+        nodes: all machines of the job; at least one is not known yet.
+        began_at: when the driver began to wait for them.
+        gather_limit_s: after an agent has asked for files of the program, which takes it time.
+        adopts: workers run, which end without a driver.
+    """
+    asked_at = max(node.results.asked_at for node in nodes if not node.is_known)
+    is_first = not adopts and not any(node.is_open for node in nodes)
+    imports = is_first and any(node.connection is not None for node in nodes)
+    return max(asked_at + gather_limit_s, began_at + _IMPORT_LIMIT_S if imports else -math.inf)
 
 
 def list_for_store(

@@ -36,6 +36,7 @@ from legato.engines.agent_node import (
     NodeSpec,
     Starter,
     explain_absence,
+    find_late_limit,
     find_obstacle,
     list_for_store,
     read_attempt,
@@ -294,17 +295,19 @@ class AgentsEngine:
         while not all(node.is_known for node in self._nodes.values()):
             if not is_gathering and any(node.is_open for node in self._nodes.values()):
                 is_gathering, deadline = True, min(deadline, self._clock() + self._gather_limit_s)
-            asked_at = max(node.results.asked_at for node in self._nodes.values() if not node.is_known)
-            if self._clock() >= max(deadline, asked_at + self._gather_limit_s) or self._error is not None:
+            late = find_late_limit(self._nodes.values(), self._opened_at, self._gather_limit_s, bool(self.last_running))
+            until = max(deadline, late)
+            if self._clock() >= until or self._error is not None:
                 break
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(deadline - self._clock(), 0.01)):
+                async with asyncio.timeout(until - self._clock()):
                     await self._changed.wait()
         if self._error is not None:
             raise self._error
+        waited_s = self._clock() - self._opened_at
         if not any(node.is_open for node in self._nodes.values()) and not self.last_running:
-            refusals = {name: self._explain(node).rstrip(".") for name, node in self._nodes.items()}
+            refusals = {name: node.explain(waited_s).rstrip(".") for name, node in self._nodes.items()}
             await self.close()
             told = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
             raise MachinesRefused(f"Cannot run the job: no machine can be used. {told}.", refusals)
@@ -312,10 +315,7 @@ class AgentsEngine:
             # A machine of a pool may come later: a start in its slot waits for it.
             is_late = self._grows and node.trouble is None and not node.record.workers
             if not node.is_open and not is_late:
-                self._lose(node, self._explain(node))
-
-    def _explain(self, node: AgentNode) -> str:
-        return node.trouble or f"its agent has not connected within {self._clock() - self._opened_at:.1f} s"
+                self._lose(node, node.explain(waited_s))
 
     async def rendezvous(self) -> str:
         """Return ``host:port`` of the store, which is on one of the machines. It moves when that machine is lost.

@@ -26,6 +26,8 @@ from legato.core.agent_messages import (
     AgentRefused,
     AgentWelcome,
     Beat,
+    Closed,
+    CloseJob,
     Examine,
     LogBytes,
     Opened,
@@ -39,7 +41,7 @@ from legato.core.agent_messages import (
     decode_agent_request,
     encode_agent_frame,
 )
-from legato.core.errors import Superseded
+from legato.core.errors import MachinesRefused, Superseded
 from legato.core.exits import EXIT_REFUSED
 from legato.core.job_user import JobUser
 from legato.engines import agent_node, term_watch
@@ -125,6 +127,12 @@ async def wait_for_answer(agent: ClientConnection, sent_s: float) -> None:
         assert isinstance(frame, bytes)
         if decode_agent_request(frame) == Beat(sent_s=sent_s):
             return
+
+
+async def confirm_close(agent: ClientConnection) -> None:
+    while not isinstance(decode_agent_request(_bytes_of(await agent.recv())), CloseJob):
+        pass
+    await agent.send(encode_agent_frame(Closed()))
 
 
 async def take(events: AsyncIterator[EngineEvent], num: int) -> list[EngineEvent]:
@@ -661,6 +669,34 @@ def test_an_agent_of_a_release_that_is_too_far_away_is_refused_and_a_neighbourin
             told = f"its Legato speaks protocol {AGENT_PROTOCOL + difference} with drivers, and this driver"
             assert isinstance(answer, AgentRefused) and answer.reason.startswith(told)
             assert bed.engine.slots == ("a/0",)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(play)
+
+
+@pytest.mark.parametrize("waits_s", [470.0, 490.0])
+def test_a_driver_waits_for_agents_that_import_torch_as_long_as_no_other_machine_can_be_used(
+    tmp_path: Path, waits_s: float
+) -> None:
+    async def play() -> None:
+        bed = Bed(tmp_path, ("a", "b"), gather_limit_s=0.0)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        slow = await bed.greet("a", "a")
+        assert isinstance(decode_agent_request(_bytes_of(await slow.recv())), AgentWelcome)
+        bed.now += waits_s
+        other = await bed.greet("b", "b")  # the driver looks at its limits again
+        if waits_s > 480:
+            closing = [asyncio.create_task(confirm_close(agent)) for agent in (slow, other)]
+            with pytest.raises(MachinesRefused, match=r"a: its agent has connected, .* within 490\.0 s: it imports"):
+                await opening
+            await asyncio.gather(*closing)
+        else:
+            await slow.send(encode_agent_frame(Opened(rendezvous="a:1", workers=())))
+            await opening
+            assert "a/0" in bed.engine.slots
         await bed.engine.detach()
         await bed.door.close()
 
