@@ -21,6 +21,11 @@ from typing import Final
 _TRIAL_LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.005
 _HARMLESS, _HARMFUL = 0, 1
+_NO_THREADS: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    # pyarrow's allocator, which would give memory back in a thread. pandas, scikit-learn and datasets import it.
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 _CUDA_FILE: Final = "/dev/nvidia-uvm"  # CUDA has it open in every process that it was started in; NVML does not
 
 
@@ -39,7 +44,7 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
     """
     # torch would write lines with C++ stacks about each connection that fails. The job's events say what has failed.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    with _one_blas_thread(), _without_garbage_collection():
+    with _without_threads(), _without_garbage_collection():
         for name in needed:
             try:
                 importlib.import_module(name)
@@ -57,16 +62,15 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    # OpenBLAS starts its threads when it is loaded. With one thread it starts none, so forking is safe.
-    limited = "OPENBLAS_NUM_THREADS" not in os.environ
-    if limited:
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+def _without_threads() -> Iterator[None]:
+    # Libraries that read a variable when they are loaded, and start no thread then, so forking is safe.
+    added = {name: value for name, value in _NO_THREADS.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        if limited:
-            del os.environ["OPENBLAS_NUM_THREADS"]
+        for name in added:
+            del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -31,6 +31,23 @@ def test_only_harmless_wishes_are_imported(tmp_path: Path) -> None:
     assert done.stdout.split(maxsplit=1) == ["True", "['quiet']\nTrue True\n"], done
 
 
+_USUAL = """
+import os, sys
+from legato.train.process import preloading
+print(preloading.preload([], ["sklearn"]), {"sklearn", "pyarrow"} <= sys.modules.keys())
+print(preloading._NO_THREADS.keys() & os.environ.keys())
+"""
+
+
+def test_libraries_that_would_start_threads_for_their_memory_or_arithmetic_are_imported_without() -> None:
+    pytest.importorskip("pyarrow")
+    environment = {name: value for name, value in os.environ.items() if name not in preloading._NO_THREADS}
+    done = subprocess.run(
+        [sys.executable, "-c", _USUAL], env=environment, capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout.splitlines() == ["True True", "set()"], done
+
+
 def test_cuda_is_found_although_torch_does_not_know_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was forked after CUDA was started cannot use it, and would see all GPUs."""
     file = tmp_path / "nvidia-uvm"
