@@ -50,7 +50,8 @@ _OF_WMLA: Final = (
     "RESULT_DIR",
     "SPACE_ID",
 )
-_OWN_NAMES: Final = frozenset({_FOLDER, "COLOUR", "PYTHONPATH", "WORKER_NUM", *_OF_WMLA})
+_OWN_NAMES: Final = frozenset({_FOLDER, "COLOUR", "OWN", "PYTHONPATH", "TMPDIR", "WORKER_NUM", *_OF_WMLA})
+_SPACES: Final = [Path("/proc/self/ns", name) for name in ("mnt", "net")]
 
 
 class _Order(NamedTuple):
@@ -116,12 +117,16 @@ def prepare(environment: Mapping[str, str]) -> None:
     _started.append(server)
 
 
-def prepare_parents() -> None:
-    """Have a fork server for the warm parents of jobs that begin with the variables of this process."""
+def prepare_parents(*, by_agents: bool = False) -> None:
+    """Have a fork server for the warm parents of jobs that begin with the variables of this process.
+
+    Args:
+        by_agents: agents start them, which pass on all variables; others pass on some.
+    """
     from legato.engines.environment import pass_on
     from legato.engines.variables import variables_of_parent
 
-    prepare(variables_of_parent(pass_on(os.environ), {}, "/", "/"))
+    prepare(variables_of_parent(os.environ if by_agents else pass_on(os.environ), {}, "/", "/"))
 
 
 class ForkedProcess:
@@ -198,9 +203,11 @@ def start(
         Path(os.devnull).open("r+b") as nothing,
         open(report, "wb", buffering=0),  # noqa: PTH123 -- a descriptor
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
+        contextlib.ExitStack() as stack,
     ):
         streams = [nothing if one == subprocess.DEVNULL else one for one in (stdin, stdout, stderr)]
-        descriptors = [report, *(stream.fileno() for stream in streams), *pass_fds]
+        spaces = [stack.enter_context(path.open("rb")) for path in _SPACES]
+        descriptors = [report, *(one.fileno() for one in (*spaces, *streams)), *pass_fds]
         order = _Order(list(command), str(cwd or Path.cwd()), dict(env), start_new_session, [0, 1, 2, *pass_fds])
         server.connect(str(place))
         socket.send_fds(server, [json.dumps(order).encode()], descriptors)
@@ -243,9 +250,16 @@ class ForkedParents:
         return (start if is_parent else subprocess.Popen)(command, **options)
 
 
-def command_of(module: str, *arguments: str) -> list[str]:
-    """Return the command of ``python -m MODULE ...``, with warm parents from the fork servers of this process."""
-    return [sys.executable, "-c", begin_guest() + f"fork_server.run_module({module!r})", *arguments]
+def command_of(module: str, *arguments: str, starts_agents: bool = False) -> list[str]:
+    """Return the command of ``python -m MODULE ...``, with warm parents from the fork servers of this process.
+
+    Args:
+        module: to run.
+        arguments: of it.
+        starts_agents: it starts agents of jobs, which do the same; `prepare_parents` for them first.
+    """
+    enter_more = "fork_server.enter_agents(); " if starts_agents else ""
+    return [sys.executable, "-c", f"{begin_guest()}{enter_more}fork_server.run_module({module!r})", *arguments]
 
 
 def prefix_of_server() -> list[str]:
@@ -272,10 +286,18 @@ def enter(folder: str) -> None:
 
 
 def enter_drivers() -> None:
-    """Let the drivers that this process, a server, starts do what `enter` does."""
+    """Let the drivers and agents that this process, a server, starts do what `enter` does."""
     from legato.control.drivers import local
 
     local.subprocess = ForkingDrivers()  # type: ignore[assignment]
+    enter_agents()
+
+
+def enter_agents() -> None:
+    """Let the agents of jobs that this process starts do what `enter` does."""
+    from legato.agent import process
+
+    process.subprocess = ForkingAgents()  # type: ignore[assignment]
 
 
 class ForkingDrivers:
@@ -286,8 +308,23 @@ class ForkingDrivers:
 
     def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
         if command[1:4] == ["-P", "-m", "legato.control.drivers.process"]:
-            command = [command[0], "-P", *command_of(command[3])[1:], *command[4:]]
+            command = [command[0], "-P", *command_of(command[3], starts_agents=True)[1:], *command[4:]]
         return subprocess.Popen(command, **options)
+
+
+class ForkingAgents:
+    """The module `subprocess` for what starts agents of jobs: they take warm parents from fork servers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def run(self, command: list[str], **options: Any) -> Any:
+        assert command[1:3] == ["-m", "legato.agent.process"], command
+        if not _is_guest:
+            prepare_parents(by_agents=True)
+        # Not None: readline, which pytest imports, puts variables behind the back of os.environ.
+        options["env"] = dict(options.get("env") or os.environ)
+        return subprocess.run(command_of(command[2], *command[3:]), **options)
 
 
 def run_module(name: str) -> None:
@@ -371,10 +408,15 @@ def _become(order: _Order, descriptors: Sequence[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if order.own_session:
         os.setsid()
+    for space, path in zip(descriptors, _SPACES, strict=False):
+        # The orderer may be on a machine of its own, with other disks: only root may enter it, and only root made it.
+        if not os.path.samestat(os.fstat(space), path.stat()) and ctypes.CDLL(None, use_errno=True).setns(space, 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter {path.name} of the orderer")
     os.chdir(order.directory)
-    _place(descriptors, order.numbers)
+    _place(descriptors[len(_SPACES) :], order.numbers)
     os.environ.clear()
     os.environ.update(order.environment)
+    tempfile.tempdir = None  # it may have been found by the variables of the fork server
     _show_in_proc(order)
     # NumPy's generator would draw the same numbers in each child.
     sys.modules["numpy"].random.seed()

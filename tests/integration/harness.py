@@ -39,6 +39,7 @@ LIMIT_S: Final = 100.0
 _STACKS_LIMIT_S: Final = 5.0
 _KEPT_STEPS: Final = 8
 _SLOWEST_S: Final = 2.0
+_DRIVERLESS_S: Final = 0.5
 _SHA: Final = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
 _METRICS: Final = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
 
@@ -555,7 +556,8 @@ class _Play:
             patience_s = 0.6 if self._start == "fork" else 6.0
             # The last steps are kept for acts that a busy machine delays.
             pace = _SLOWEST_S if left <= _KEPT_STEPS + len(self._acts) else patience_s * len(self._acts) / left
-            pace = min(max(pace, 0.02), _SLOWEST_S)
+            # Without a driver nothing changes the pace, and on a busy machine the next one may take long to come.
+            pace = min(max(pace, _DRIVERLESS_S if self._abandoned else 0.02), _SLOWEST_S)
         path = self._stage.reins / "pace"
         scratch = path.with_suffix(".new")
         scratch.write_text(str(pace))

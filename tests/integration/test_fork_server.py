@@ -112,6 +112,28 @@ def test_the_end_of_a_program_is_reported_as_popen_reports_it(folder: Path) -> N
     assert process.wait() == process.poll() == process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="disks of its own need root")
+def test_a_program_sees_the_disks_and_the_network_of_the_process_that_starts_it(folder: Path) -> None:
+    (folder / "look.py").write_text("import os; print(os.listdir('here'), len(open('/proc/net/dev').readlines()))")
+    environment = {**variables(), "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    fork_server.prepare(environment)
+    orders = (
+        "import json; given = json.loads(sys.argv[1]); assert fork_server._place_of(given).exists(); "
+        "print(fork_server.run([sys.executable, 'look.py'], env=given, timeout=60).stdout)"
+    )
+    guest = [sys.executable, "-c", fork_server.begin_guest() + orders, json.dumps(environment)]
+    script = 'mount -t tmpfs none here && touch here/file && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "sh", "-c", script, "sh", *guest],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["['file']", "3"], done
+
+
 def test_an_error_ends_a_program_with_its_traceback(folder: Path) -> None:
     (folder / "bad.py").write_text("print('begun')\n1 / 0\n")
     done = fork_server.run([sys.executable, str(folder / "bad.py")], env=variables(), timeout=60)

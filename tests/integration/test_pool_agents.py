@@ -58,9 +58,13 @@ class Machine:
             (self.home / "token").write_text(token)
             words += ["--token-file", str(self.home / "token")]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        command = [*self._prefix, sys.executable, "-m", "legato.cli", *words]
+        if not self._prefix:  # nothing else, such as another user, is to begin before it
+            fork_server.prepare_parents(by_agents=True)
+            command = fork_server.command_of("legato.cli", *words, starts_agents=True)
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*hidden, *self._prefix, sys.executable, "-m", "legato.cli", *words],
+                [*hidden, *command],
                 stdout=log,
                 stderr=log,
                 env=environment,
