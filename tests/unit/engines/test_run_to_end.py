@@ -17,7 +17,7 @@ def test_a_command_that_has_ended_is_not_waited_for_because_its_child_keeps_the_
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     held = os.open(fifo, os.O_RDWR)
-    command = ["/bin/sh", "-c", f"/bin/cat {fifo} & echo done"]
+    command = ["/bin/sh", "-c", f"exec 3< {fifo}; /bin/cat <&3 & echo done"]
     found: list[tuple[int, str]] = []
     runs = threading.Thread(target=lambda: found.append(parent.run_to_end(None, command, {}, 20)))
     runs.start()
