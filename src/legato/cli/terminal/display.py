@@ -279,8 +279,9 @@ class LogFollower:
             text = text.replace(self._skip, "", 1)
             self._skip = ""
         start = -1 if whole else text.find(_TRACEBACK)
-        if start >= 0 and num_reads < _NUM_HELD_READS:
-            # The driver is about to report the same text as an error, which is shown instead.
+        if start >= 0 and (num_reads < _NUM_HELD_READS or self._skip.startswith(text[start:])):
+            # The driver is about to report the same text as an error, which is shown instead; or it has, and the worker
+            # is about to write the rest of the text.
             self._held[worker] = (num_reads + 1, text[start:])
             text = text[:start]
         self._shown = (self._shown + text)[-_MAX_REMEMBERED:]

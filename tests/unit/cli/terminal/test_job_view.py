@@ -343,6 +343,18 @@ def test_a_traceback_is_shown_once(tmp_path: Path) -> None:
     assert not second.show_once(told)
 
 
+def test_a_traceback_that_a_worker_is_still_writing_is_shown_once(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    told = "Traceback (most recent call last):\n  File x\nValueError: no\n"
+    log.write_text("before\n" + told[:45])
+    logs = LogFollower(tmp_path, from_start=True)
+    assert logs.show_once(told)
+    # Each event reads the log, so there may be many reads before the worker writes the rest.
+    assert "".join(logs.read(0) for _ in range(10)) == "before\n"
+    log.write_text(f"before\n{told}after\n")
+    assert logs.read(0) == "after\n"
+
+
 def test_the_summary_reports_the_end_once(tmp_path: Path) -> None:
     out = io.StringIO()
     foreground = Foreground(JobDirectory(tmp_path), PlainScreen(out, out))
