@@ -30,7 +30,7 @@ from tests.integration.harness import (
     with_members,
 )
 
-SPINNERS_PER_CPU = 8
+SPINNERS_PER_CPU = 4
 CROWDED_S = 20.0
 
 two_again = both(after_event("recovered"), with_members(2))
