@@ -374,19 +374,19 @@ def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
     return obstacle
 
 
-def find_late_limit(nodes: Collection[AgentNode], began_at: float, gather_limit_s: float, adopts: bool) -> float:
+def find_late_limit(nodes: Collection[AgentNode], began_at: float, gather_limit_s: float) -> float:
     """Return until when a driver waits for agents that have shown that they are alive, beyond its limit for the others.
 
-    An agent that is connected may import torch for long, as long as no other machine can be used.
+    An agent that is connected may import torch for long, as long as no other machine can be used, and no worker runs:
+    these end without a driver.
 
     Args:
         nodes: all machines of the job; at least one is not known yet.
         began_at: when the driver began to wait for them.
         gather_limit_s: after an agent has asked for files of the program, which takes it time.
-        adopts: workers run, which end without a driver.
     """
     asked_at = max(node.results.asked_at for node in nodes if not node.is_known)
-    is_first = not adopts and not any(node.is_open for node in nodes)
+    is_first = not any(node.is_open or node.record.workers for node in nodes)
     imports = is_first and any(node.connection is not None for node in nodes)
     return max(asked_at + gather_limit_s, began_at + _IMPORT_LIMIT_S if imports else -math.inf)
 

@@ -295,8 +295,7 @@ class AgentsEngine:
         while not all(node.is_known for node in self._nodes.values()):
             if not is_gathering and any(node.is_open for node in self._nodes.values()):
                 is_gathering, deadline = True, min(deadline, self._clock() + self._gather_limit_s)
-            late = find_late_limit(self._nodes.values(), self._opened_at, self._gather_limit_s, bool(self.last_running))
-            until = max(deadline, late)
+            until = max(deadline, find_late_limit(self._nodes.values(), self._opened_at, self._gather_limit_s))
             if self._clock() >= until or self._error is not None:
                 break
             self._changed.clear()
@@ -693,6 +692,7 @@ class AgentsEngine:
                 await sender
             if node.connection is connection:
                 node.connection = None
+                self._changed.set()
 
     def _note_heard(self, node: AgentNode) -> None:
         """Count the agent's silence and its lease from now: the answer to what it has just sent renews its lease.

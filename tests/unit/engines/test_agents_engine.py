@@ -113,6 +113,13 @@ class Bed:
         return agent
 
 
+def make_bed_of_worker_7(path: Path, **options: Any) -> Bed:
+    """Return an engine whose earlier driver had a worker on the machine a, under the agent of that name."""
+    record = NodeRecord(("cpu",), {7: 4711}, identity="a")
+    write_record(path / "agents.json", AgentsRecord("secret", {"a": record}))
+    return Bed(path, ("a",), **options)
+
+
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
         async with asyncio.timeout(LIMIT_S):
@@ -302,9 +309,7 @@ def test_a_new_driver_waits_for_agents_of_running_workers_only_as_long_as_these_
 
 def test_another_agent_does_not_end_workers_of_a_machine_before_the_lease_does(tmp_path: Path) -> None:
     async def test() -> None:
-        record = NodeRecord(("cpu",), {7: 4711}, identity="a")
-        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": record}))
-        bed = Bed(tmp_path, ("a",), lease_s=100.0)
+        bed = make_bed_of_worker_7(tmp_path, lease_s=100.0)
         await bed.door.open()
         opening = asyncio.create_task(bed.engine.open(2))
         await asyncio.sleep(0)
@@ -330,9 +335,7 @@ def test_another_agent_does_not_end_workers_of_a_machine_before_the_lease_does(t
 
 def test_the_lease_is_counted_from_the_last_answered_beat_also_before_an_agent_is_open(tmp_path: Path) -> None:
     async def test() -> None:
-        record = NodeRecord(("cpu",), {7: 4711}, identity="a")
-        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": record}))
-        bed = Bed(tmp_path, ("a",), lease_s=100.0, start_limit_s=0.0, beat_every_s=1e6)
+        bed = make_bed_of_worker_7(tmp_path, lease_s=100.0, start_limit_s=0.0, beat_every_s=1e6)
         await bed.door.open()
         await bed.engine.open(2)
         events = bed.engine.events()
@@ -703,6 +706,24 @@ def test_a_driver_waits_for_agents_that_import_torch_as_long_as_no_other_machine
     run(play)
 
 
+def test_a_driver_does_not_wait_for_an_agent_that_has_gone_while_it_imported_torch(tmp_path: Path) -> None:
+    async def play() -> None:
+        bed = Bed(tmp_path, ("a",))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agent = await bed.greet("a", "a")
+        assert isinstance(decode_agent_request(_bytes_of(await agent.recv())), AgentWelcome)
+        bed.now += 130.0
+        await agent.close()
+        with pytest.raises(MachinesRefused, match=r"a: its agent has not connected within 130\.0 s"):
+            await opening
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(play)
+
+
 @pytest.mark.parametrize("workers", [(7,), ()], ids=["they train", "they have ended"])
 def test_a_driver_leads_no_job_whose_workers_an_agent_of_a_distant_release_has(
     tmp_path: Path, workers: tuple[int, ...]
@@ -710,9 +731,7 @@ def test_a_driver_leads_no_job_whose_workers_an_agent_of_a_distant_release_has(
     """A refused agent kills its workers, and these would lose all steps since the last checkpoint."""
 
     async def play() -> None:
-        record = NodeRecord(("cpu",), {7: 4711}, identity="a")
-        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": record}))
-        bed = Bed(tmp_path, ("a",), adopt_limit_s=5.0)
+        bed = make_bed_of_worker_7(tmp_path, adopt_limit_s=5.0)
         await bed.door.open()
         opening = asyncio.create_task(bed.engine.open(2))
         await asyncio.sleep(0)
