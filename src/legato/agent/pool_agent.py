@@ -644,12 +644,12 @@ def _explain_outage(error: Exception, host: str) -> str:
     match error:
         case _ if _is_about_resolving(error):
             return f"this machine does not know the name '{host[:200]}'. Check --connect, DNS and /etc/hosts"
-        case httpx.ConnectError() | httpx.ConnectTimeout():
+        case httpx.ConnectError() | httpx.ConnectTimeout() | TimeoutError():
             return (
                 f"{told}. Check that the server runs, that it listens on an address that this machine reaches (the "
                 "setting host), and that no firewall is between"
             )
-        case httpx.TimeoutException() | TimeoutError():
+        case httpx.TimeoutException():
             return f"it has not answered within {_ANSWER_LIMIT_S:g} s"
         case msgspec.MsgspecError():
             return f"what answers there is no server of this release ({told})"

@@ -73,6 +73,11 @@ def test_a_silent_server_is_not_taken_for_another_program(tmp_path: Path, monkey
     assert "Check that the server runs" in words and "TLS" not in words and "authority" not in words, words
 
 
+def test_a_limit_of_time_of_the_socket_is_explained_with_what_to_check() -> None:
+    told = pool_agent._explain_outage(TimeoutError("The handshake operation timed out"), "a")
+    assert told.startswith("The handshake operation timed out. Check that the server runs"), told
+
+
 def serve_other(home: Path, scheme: str) -> str:
     """Return why a machine does not join where another program answers, which closes each connection afterwards."""
 
